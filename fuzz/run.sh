@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 amount=${1:-20000r}
 shift || true
 targets=("$@")
-[ "${#targets[@]}" -gt 0 ] || targets=(ranges ledger vmi pool loadbalancer record admission conversion)
+[ "${#targets[@]}" -gt 0 ] || targets=(ranges ledger vmi pool loadbalancer record admission conversion dhcp)
 case "$amount" in
 *r) bound=(-runs="${amount%r}" -max_total_time=120) ;;
 *) bound=(-max_total_time="$amount") ;;

@@ -12,6 +12,7 @@
 pub mod admission;
 mod common;
 pub mod conversion;
+pub mod dhcp;
 pub mod ledger;
 pub mod loadbalancer;
 pub mod pool;
@@ -23,7 +24,7 @@ pub mod vmi;
 pub type Target = fn(&[u8]) -> bool;
 
 /// All targets, by the name of their folder in `fuzz/seeds`.
-pub const TARGETS: [(&str, Target); 8] = [
+pub const TARGETS: [(&str, Target); 9] = [
     ("ranges", ranges::run),
     ("ledger", ledger::run),
     ("vmi", vmi::run),
@@ -32,4 +33,5 @@ pub const TARGETS: [(&str, Target); 8] = [
     ("record", record::run),
     ("admission", admission::run),
     ("conversion", conversion::run),
+    ("dhcp", dhcp::run),
 ];

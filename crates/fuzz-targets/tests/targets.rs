@@ -128,6 +128,11 @@ fn conversion() {
     drive("conversion");
 }
 
+#[test]
+fn dhcp() {
+    drive("dhcp");
+}
+
 /// A new target needs seeds, a test above, a program for libFuzzer and an entry in `fuzz/run.sh`.
 #[test]
 fn every_target_is_driven() {

@@ -1,4 +1,4 @@
-//! Address ranges, pool selection and the allocation ledger: pure logic without I/O, clock or log.
+//! Address ranges, pool selection, the allocation ledger and the DHCP client: pure logic without I/O, clock or log.
 //!
 //! | module | owns |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | [`allocation`] | the requests of one allocation, until the API server has decided (ALC-8) |
 //! | [`import`] | the first start: IPAllocations from the pools' maps and the statuses (IPA-1, IPA-2) |
 //! | [`manual_release`] | the verdict on a pool's release annotation |
+//! | [`dhcp`] | leases of load balancers from DHCP servers (DHC-1 to DHC-6) |
 //!
 //! The ledger proposes and the API server decides: an address belongs to the owner in the
 //! IPAllocation named after it. So no address is allocated twice, however stale the state that a
@@ -18,6 +19,7 @@
 
 pub mod addr;
 pub mod allocation;
+pub mod dhcp;
 pub mod exclude;
 pub mod import;
 pub mod interval;

@@ -94,6 +94,14 @@ impl Uid {
     pub fn is_empty(&self) -> bool {
         matches!(&self.0, UidRepr::Text(text) if text.is_empty())
     }
+
+    /// The bytes of a lower-case UUID; `None` for any other text.
+    pub(crate) const fn uuid(&self) -> Option<[u8; 16]> {
+        match &self.0 {
+            UidRepr::Uuid(bytes) => Some(*bytes),
+            UidRepr::Text(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Uid {

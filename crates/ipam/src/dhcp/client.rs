@@ -1,0 +1,304 @@
+//! The client of one lease (RFC 2131, 4.4), as a state machine without I/O: `handle(input, now) -> outputs`, and
+//! `next_wakeup()`. Owns the state, the lease that it holds, and which message is sent when.
+//!
+//! | state | waits for | then |
+//! |---|---|---|
+//! | Init | a pause: 10 s after a DECLINE, the back-off after a NAK without a lease | DISCOVER |
+//! | Selecting | an OFFER: the first one, or for one second that of the address asked for | REQUEST with options 50, 54 |
+//! | Requesting | the ACK of the server chosen; after 4 REQUESTs it starts over | an address that it had: bound; else a probe |
+//! | Checking | one second for an answer to one ARP probe | DECLINE, or bound |
+//! | Rebooting | an ACK for the recorded lease; after 4 REQUESTs it goes on with that | bound |
+//! | Bound | T1 | REQUEST with option 50 |
+//! | Renewing | an ACK; repeats until T2 | bound |
+//! | Rebinding | an ACK; repeats until the lease expires | bound |
+//!
+//! What differs from the text of RFC 2131, and why:
+//! - **Renewal has the form of INIT-REBOOT**: a broadcast REQUEST with option 50, without `ciaddr` and without a server
+//!   identifier, both in RENEWING (from T1) and in REBINDING (from T2). The address is on the node that kube-vip has
+//!   chosen, not here: a server would send a unicast ACK to that node, and dnsmasq, which looks for `ciaddr` by ARP, none
+//!   if nobody announces the address. Servers extend the lease all the same (dnsmasq 2.90, Kea 2.2).
+//! - As the request is broadcast, every server on the network sees it. In RENEWING a NAK of another server than that of
+//!   the lease is ignored: a second server that is authoritative and does not know the lease would end it. In REBINDING and
+//!   REBOOTING any server's NAK counts, as in RFC 2131.
+//! - An ACK for another address than the one requested is ignored: a server that wants the client to move sends a NAK. The
+//!   client goes on asking until T2 and the expiry.
+//! - The ARP probe (DHC-5) is for an address that this load balancer has not had before. One that it had may still be
+//!   announced by kube-vip for a moment, and would be declined.
+//! - RENEWING and REBINDING use a new transaction id for each message, which RFC 2131 leaves to the client, so that it is
+//!   known which message an ACK answers and the lease is not counted from a later one.
+//!
+//! The lease is kept on both clocks, and whichever reaches T1, T2 or the expiry first counts, because the operator ends the
+//! Service at the recorded time (DHC-3). If the wall clock is set forward, the lease is renewed early; if it is set back, the
+//! record is written again with the corrected times. Call [`Input::Time`] when the wall clock was set.
+
+mod receive;
+mod send;
+mod state;
+
+use core::time::Duration;
+use std::net::Ipv4Addr;
+
+use self::state::{Exchange, Held, State};
+use super::clock::Now;
+use super::identity::Identity;
+use super::lease::{Deadlines, Lease, LeaseTimes};
+use super::output::{Conflict, Event, Input, Loss, Output};
+use super::random::Random;
+use super::timing::{DECLINE_WAIT, REBOOT_SPREAD};
+
+pub use self::state::StateName;
+
+/// By how much the recorded expiry may be later than the real one before the record is corrected, in microseconds: 10 s,
+/// more than a clock drifts within a lease of a day, so that only a clock that was set back causes a write.
+const CLOCK_TOLERANCE: i64 = 10_000_000;
+
+/// The client of one lease. See the module.
+#[derive(Clone, Debug)]
+pub struct Client {
+    identity: Identity,
+    random: Random,
+    state: State,
+    /// The lease, while its address may be served. At most one at any time.
+    held: Option<Held>,
+    /// The address to ask for in a DISCOVER.
+    wanted: Option<Ipv4Addr>,
+    /// The last address that was held: not probed again.
+    known: Option<Ipv4Addr>,
+    /// NAKs of offered addresses since the last lease.
+    refusals: u32,
+    wakeup: Option<Duration>,
+}
+
+impl Client {
+    /// A client that does nothing until [`Input::Start`]. `record` is the recorded lease, if there is one; it must be of the
+    /// same identity (DHC-2). `wanted` is an address to ask for if there is none, such as the one that kube-vip had leased
+    /// (DHC-6); servers need not give it. `seed` should differ between clients and between starts: it decides transaction
+    /// ids and jitter.
+    pub fn new(
+        identity: Identity,
+        record: Option<Lease>,
+        wanted: Option<Ipv4Addr>,
+        seed: u64,
+        now: Now,
+    ) -> Self {
+        let held = record.map(|lease| Held {
+            lease,
+            deadlines: lease.times.map(|times| Deadlines::of(&times, now)),
+            source: None,
+        });
+        let known = record.map(|lease| lease.address);
+        Self {
+            identity,
+            random: Random::new(seed),
+            state: State::Stopped,
+            held,
+            wanted: known.or(wanted),
+            known,
+            refusals: 0,
+            wakeup: None,
+        }
+    }
+
+    /// Who the client is to servers.
+    pub const fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The state.
+    pub const fn state(&self) -> StateName {
+        self.state.name()
+    }
+
+    /// The lease whose address may be served. [`Output::Record`] and [`Output::Lost`] report each change.
+    pub fn lease(&self) -> Option<&Lease> {
+        self.held.as_ref().map(|held| &held.lease)
+    }
+
+    /// The transaction id of the reply that the client waits for.
+    pub fn xid(&self) -> Option<u32> {
+        self.state.exchange().map(|exchange| exchange.xid)
+    }
+
+    /// The address whose ARP packets matter at the moment (DHC-5).
+    pub const fn probed(&self) -> Option<Ipv4Addr> {
+        match &self.state {
+            State::Checking { grant, .. } => Some(grant.lease.address),
+            _ => None,
+        }
+    }
+
+    /// When to call [`Input::Time`] next, on the monotonic clock. After that call it is later than the time of the call.
+    /// None: only a reply or a command changes anything.
+    pub const fn next_wakeup(&self) -> Option<Duration> {
+        self.wakeup
+    }
+
+    /// Handles an input at a time that is not before that of the last one, and appends the outputs to `out`.
+    pub fn handle(&mut self, input: Input<'_>, now: Now, out: &mut Vec<Output>) {
+        if !matches!(self.state, State::Stopped) {
+            self.expire(now, out);
+            self.correct_record(now, out);
+        }
+        match input {
+            Input::Time => {}
+            Input::Start => self.start(now, out),
+            Input::Reply { reply, source } => {
+                if let Err(ignored) = self.receive(reply, source, now, out) {
+                    out.push(Output::Ignored(ignored));
+                }
+            }
+            Input::InUse(address) => {
+                if self.probed() == Some(address) {
+                    self.conflict(address, Conflict::Host, now, out);
+                }
+            }
+            Input::HeldByPool(address) => self.conflict(address, Conflict::Pool, now, out),
+            Input::Release => self.release(now, out),
+        }
+        self.wake(now, out);
+        self.wakeup = self.deadline(now);
+    }
+
+    /// DHC-2: begins with INIT-REBOOT if a lease is recorded that has not expired.
+    fn start(&mut self, now: Now, out: &mut Vec<Output>) {
+        if !matches!(self.state, State::Stopped) {
+            return;
+        }
+        self.state = State::Init { at: now.mono };
+        self.expire(now, out);
+        if self.held.is_some() {
+            let at = now.mono.saturating_add(self.random.up_to(REBOOT_SPREAD));
+            self.state = State::Rebooting(Exchange {
+                xid: self.random.xid(),
+                began: at,
+                asked: at,
+                sent: 0,
+                resend_at: at,
+            });
+        }
+    }
+
+    /// DHC-3: at the expiry the lease is lost, and the client starts over at once. It asks for the same address.
+    fn expire(&mut self, now: Now, out: &mut Vec<Output>) {
+        if self.held.is_some_and(|held| held.is_over(now)) {
+            self.lose(Loss::Expired, out);
+            self.state = State::Init { at: now.mono };
+        }
+    }
+
+    /// The address is not served any more (DHC-3).
+    fn lose(&mut self, loss: Loss, out: &mut Vec<Output>) {
+        if let Some(held) = self.held.take() {
+            let address = held.lease.address;
+            if loss == Loss::Expired {
+                out.push(Output::Event(Event::Expired(address)));
+            }
+            out.push(Output::Lost { address, loss });
+        }
+    }
+
+    /// Records the lease again if the wall clock was set back: by the recorded times the operator would serve the address
+    /// after the lease has expired (DHC-3).
+    fn correct_record(&mut self, now: Now, out: &mut Vec<Output>) {
+        if let Some(held) = &mut self.held
+            && let (Some(deadlines), Some(times)) = (&held.deadlines, &mut held.lease.times)
+        {
+            let real: LeaseTimes = deadlines.times(now);
+            let late = times.expires_at.0.saturating_sub(real.expires_at.0);
+            if late > CLOCK_TOLERANCE {
+                *times = real;
+                out.push(Output::Record(held.lease));
+            }
+        }
+    }
+
+    /// The lease begins: the address may be served.
+    fn bind(&mut self, held: Held, out: &mut Vec<Output>) {
+        let lease = held.lease;
+        let is_new = self.held.is_none();
+        self.held = Some(held);
+        self.known = Some(lease.address);
+        self.wanted = Some(lease.address);
+        self.refusals = 0;
+        self.state = State::Bound;
+        out.push(Output::Record(lease));
+        out.push(Output::Event(if is_new {
+            Event::Bound(lease)
+        } else {
+            Event::Renewed(lease)
+        }));
+    }
+
+    /// DHC-5: declines an acknowledged address that another host or a pool's record has, and waits 10 s.
+    fn conflict(&mut self, address: Ipv4Addr, conflict: Conflict, now: Now, out: &mut Vec<Output>) {
+        let checked = match &self.state {
+            State::Checking { grant, .. } => Some(grant.lease),
+            _ => None,
+        };
+        let Some(lease) = checked
+            .or_else(|| self.lease().copied())
+            .filter(|lease| lease.address == address)
+        else {
+            return;
+        };
+        self.lose(Loss::Conflict, out);
+        self.decline(&lease, out);
+        out.push(Output::Event(Event::Declined { address, conflict }));
+        self.wanted = None;
+        self.known = None;
+        self.state = State::Init {
+            at: now.mono.saturating_add(DECLINE_WAIT),
+        };
+    }
+
+    /// DHC-4, DHC-6: gives back what a server has leased or may have leased, and stops.
+    fn release(&mut self, now: Now, out: &mut Vec<Output>) {
+        let held = self.held.take().filter(|held| !held.is_over(now));
+        let (lease, source) = match (held, &self.state) {
+            (Some(held), _) => (Some((held.lease.address, held.lease.server)), held.source),
+            (None, State::Checking { grant, source, .. }) => (
+                Some((grant.lease.address, grant.lease.server)),
+                Some(*source),
+            ),
+            // The ACK may be on its way.
+            (None, State::Requesting { offer, .. }) => (Some((offer.address, offer.server)), None),
+            _ => (None, None),
+        };
+        if let Some((address, server)) = lease {
+            self.give_back(address, server, source, out);
+            out.push(Output::Event(Event::Released(address)));
+        }
+        self.state = State::Stopped;
+    }
+
+    /// When something is due next.
+    fn deadline(&self, now: Now) -> Option<Duration> {
+        let due = match &self.state {
+            State::Stopped => return None,
+            State::Init { at }
+            | State::Selecting {
+                second_best: Some((_, at)),
+                ..
+            } => Some(*at),
+            State::Selecting { exchange, .. }
+            | State::Requesting { exchange, .. }
+            | State::Rebooting(exchange)
+            | State::Renewing(exchange)
+            | State::Rebinding(exchange) => Some(exchange.resend_at),
+            State::Checking { until, .. } => Some(*until),
+            State::Bound => None,
+        };
+        let lease = self.held.and_then(|held| {
+            let due = held.due(now)?;
+            Some(match &self.state {
+                State::Bound => due.renew.min(due.expire),
+                State::Renewing(_) => due.rebind.min(due.expire),
+                _ => due.expire,
+            })
+        });
+        due.into_iter().chain(lease).min()
+    }
+}
+
+#[cfg(test)]
+mod tests;

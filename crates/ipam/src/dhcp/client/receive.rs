@@ -1,0 +1,189 @@
+//! What a reply means in the state that the client is in.
+
+use core::time::Duration;
+use std::net::Ipv4Addr;
+
+use super::super::clock::Now;
+use super::super::identity::HardwareAddress;
+use super::super::ignored::Ignored;
+use super::super::lease::{Grant, SHORTEST_LEASE};
+use super::super::message::{Reply, ReplyKind};
+use super::super::output::{Event, Loss, Output};
+use super::super::timing::{OFFER_WINDOW, PROBE_WAIT, back_off};
+use super::Client;
+use super::state::{Exchange, Held, Offer, State};
+
+impl Client {
+    /// Handles a message of a server. An error says why it is ignored; the state is then unchanged.
+    pub(super) fn receive(
+        &mut self,
+        reply: &Reply,
+        source: HardwareAddress,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Ignored> {
+        let exchange = *self.state.exchange().ok_or(Ignored::State)?;
+        if reply.xid != exchange.xid || exchange.sent == 0 {
+            return Err(Ignored::Xid);
+        }
+        if reply.hardware != self.identity.hardware {
+            return Err(Ignored::Hardware);
+        }
+        if !reply.is_for(&self.identity.client_id) {
+            return Err(Ignored::ClientId);
+        }
+        match (reply.kind, self.state) {
+            (ReplyKind::Offer, State::Selecting { second_best, .. }) => {
+                self.offered(reply, &exchange, second_best.is_some(), now, out)
+            }
+            (ReplyKind::Ack, State::Requesting { offer, .. }) => {
+                self.acknowledged(reply, source, &exchange, offer, now, out)
+            }
+            (ReplyKind::Ack, State::Rebooting(_) | State::Renewing(_) | State::Rebinding(_)) => {
+                self.confirmed(reply, source, &exchange, now, out)
+            }
+            (
+                ReplyKind::Nak,
+                State::Requesting { .. }
+                | State::Rebooting(_)
+                | State::Renewing(_)
+                | State::Rebinding(_),
+            ) => self.refused(reply, now, out),
+            _ => Err(Ignored::State),
+        }
+    }
+
+    /// Takes the first offer; if the client asked for an address, that of this address, or the first one after a second.
+    fn offered(
+        &mut self,
+        reply: &Reply,
+        exchange: &Exchange,
+        is_second: bool,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Ignored> {
+        let Grant { lease, .. } =
+            Grant::read(reply, SHORTEST_LEASE, now.mono, now, &mut self.random)?;
+        let offer = Offer {
+            address: lease.address,
+            server: lease.server,
+        };
+        if self.wanted.is_none_or(|wanted| wanted == offer.address) {
+            self.select(offer, exchange, now, out);
+        } else if is_second {
+            return Err(Ignored::OtherAddress);
+        } else {
+            self.state = State::Selecting {
+                exchange: *exchange,
+                second_best: Some((offer, now.mono.saturating_add(OFFER_WINDOW))),
+            };
+        }
+        Ok(())
+    }
+
+    /// DHC-5: an offered address is acknowledged. Unless the client had it before, it is probed first.
+    fn acknowledged(
+        &mut self,
+        reply: &Reply,
+        source: HardwareAddress,
+        exchange: &Exchange,
+        offer: Offer,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Ignored> {
+        let grant = self.granted(reply, SHORTEST_LEASE, exchange, offer.address, now)?;
+        if grant.lease.server != offer.server {
+            return Err(Ignored::OtherServer);
+        }
+        if grant.is_over(now) {
+            return Err(Ignored::ShortLease);
+        }
+        if self.known == Some(offer.address) {
+            self.hold(grant, source, out);
+        } else {
+            out.push(Output::Probe(offer.address));
+            self.state = State::Checking {
+                grant,
+                source,
+                until: now.mono.saturating_add(PROBE_WAIT),
+            };
+        }
+        Ok(())
+    }
+
+    /// DHC-2: the lease is confirmed or renewed, by any server: RFC 2131 lets another one answer in REBOOTING and REBINDING,
+    /// and a request without a server identifier does not name one. RELEASE then goes to that server. A lease that is over
+    /// already, because the answer took so long, has expired on the server too (DHC-3).
+    fn confirmed(
+        &mut self,
+        reply: &Reply,
+        source: HardwareAddress,
+        exchange: &Exchange,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) -> Result<(), Ignored> {
+        let address = self.lease().map(|lease| lease.address);
+        let address = address.ok_or(Ignored::State)?;
+        let grant = self.granted(reply, Duration::ZERO, exchange, address, now)?;
+        if grant.is_over(now) {
+            self.lose(Loss::Expired, out);
+            self.state = State::Init { at: now.mono };
+        } else {
+            self.hold(grant, source, out);
+        }
+        Ok(())
+    }
+
+    fn granted(
+        &mut self,
+        reply: &Reply,
+        shortest: Duration,
+        exchange: &Exchange,
+        address: Ipv4Addr,
+        now: Now,
+    ) -> Result<Grant, Ignored> {
+        let grant = Grant::read(reply, shortest, exchange.asked, now, &mut self.random)?;
+        if grant.lease.address == address {
+            Ok(grant)
+        } else {
+            Err(Ignored::OtherAddress)
+        }
+    }
+
+    /// The lease of an ACK begins.
+    pub(super) fn hold(&mut self, grant: Grant, source: HardwareAddress, out: &mut Vec<Output>) {
+        let held = Held {
+            lease: grant.lease,
+            deadlines: grant.deadlines,
+            source: Some(source),
+        };
+        self.bind(held, out);
+    }
+
+    /// DHC-3: a NAK ends the lease, and the client starts over at once. Without a lease, a server has refused what it had
+    /// offered: the client waits as long as after an unanswered message, or the two would do so without a pause.
+    fn refused(&mut self, reply: &Reply, now: Now, out: &mut Vec<Output>) -> Result<(), Ignored> {
+        let server = reply.server.ok_or(Ignored::NoServer)?;
+        let expected = match (&self.state, self.lease()) {
+            (State::Requesting { offer, .. }, _) => Some(offer.server),
+            (State::Renewing(_), Some(lease)) => Some(lease.server),
+            _ => None,
+        };
+        if expected.is_some_and(|expected| expected != server) {
+            return Err(Ignored::OtherServer);
+        }
+        let text = reply.text.clone();
+        out.push(Output::Event(Event::Refused { server, text }));
+        self.wanted = None;
+        let at = if self.held.is_some() {
+            now.mono
+        } else {
+            let pause = back_off(self.refusals, &mut self.random);
+            self.refusals = self.refusals.saturating_add(1);
+            now.mono.saturating_add(pause)
+        };
+        self.lose(Loss::Nak, out);
+        self.state = State::Init { at };
+        Ok(())
+    }
+}

@@ -1,0 +1,218 @@
+//! What a client does when its time has come, and the messages that it sends.
+
+use core::time::Duration;
+use std::net::Ipv4Addr;
+
+use super::super::clock::Now;
+use super::super::identity::HardwareAddress;
+use super::super::lease::{Deadlines, Lease};
+use super::super::message::{Body, ClientMessage};
+use super::super::output::{Event, Output};
+use super::super::timing::{REQUESTS, SILENT_DISCOVERS, back_off, renewal_pause};
+use super::Client;
+use super::state::{Exchange, Offer, State};
+
+impl Client {
+    /// Does what is due: at most one message is sent.
+    pub(super) fn wake(&mut self, now: Now, out: &mut Vec<Output>) {
+        match self.state {
+            State::Init { at } if now.mono >= at => self.discover(None, now, out),
+            State::Selecting {
+                second_best: Some((offer, at)),
+                exchange,
+            } if now.mono >= at => self.select(offer, &exchange, now, out),
+            State::Selecting {
+                second_best: None,
+                exchange,
+            } if now.mono >= exchange.resend_at => self.discover(Some(exchange), now, out),
+            State::Requesting { exchange, offer } if now.mono >= exchange.resend_at => {
+                if exchange.sent >= REQUESTS {
+                    self.discover(None, now, out);
+                } else {
+                    self.request(offer, exchange, now, out);
+                }
+            }
+            State::Checking {
+                grant,
+                source,
+                until,
+            } if now.mono >= until => {
+                if grant.is_over(now) {
+                    // The process was stopped for so long.
+                    self.discover(None, now, out);
+                } else {
+                    self.hold(grant.recorded(now), source, out);
+                    self.renew(None, now, out);
+                }
+            }
+            State::Rebooting(exchange) if now.mono >= exchange.resend_at => {
+                if exchange.sent >= REQUESTS {
+                    // The lease is valid without an answer (RFC 2131, 3.2), and T1 may have passed.
+                    self.state = State::Bound;
+                    self.renew(None, now, out);
+                } else {
+                    self.reboot(exchange, now, out);
+                }
+            }
+            State::Bound => self.renew(None, now, out),
+            State::Renewing(exchange) | State::Rebinding(exchange) => {
+                self.renew(Some(exchange), now, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// INIT: sends a DISCOVER, the first one or the next one of `exchange`.
+    fn discover(&mut self, exchange: Option<Exchange>, now: Now, out: &mut Vec<Output>) {
+        let mut exchange = exchange.unwrap_or_else(|| Exchange {
+            xid: self.random.xid(),
+            began: now.mono,
+            asked: now.mono,
+            sent: 0,
+            resend_at: now.mono,
+        });
+        if exchange.sent == SILENT_DISCOVERS {
+            out.push(Output::Event(Event::Unanswered));
+        }
+        let body = Body::Discover {
+            wanted: self.wanted,
+        };
+        self.send(&exchange, body, now, out);
+        self.back_off(&mut exchange, now);
+        self.state = State::Selecting {
+            exchange,
+            second_best: None,
+        };
+    }
+
+    /// SELECTING: takes an offer. The transaction goes on.
+    pub(super) fn select(
+        &mut self,
+        offer: Offer,
+        exchange: &Exchange,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) {
+        let exchange = Exchange {
+            asked: now.mono,
+            sent: 0,
+            ..*exchange
+        };
+        self.request(offer, exchange, now, out);
+    }
+
+    fn request(&mut self, offer: Offer, mut exchange: Exchange, now: Now, out: &mut Vec<Output>) {
+        let Offer { address, server } = offer;
+        self.send(&exchange, Body::Select { address, server }, now, out);
+        self.back_off(&mut exchange, now);
+        self.state = State::Requesting { exchange, offer };
+    }
+
+    /// INIT-REBOOT (DHC-2): asks for the recorded address.
+    fn reboot(&mut self, mut exchange: Exchange, now: Now, out: &mut Vec<Output>) {
+        let Some(held) = &self.held else { return };
+        let address = held.lease.address;
+        if exchange.sent == 0 {
+            exchange.began = now.mono;
+            exchange.asked = now.mono;
+        }
+        self.send(&exchange, Body::Confirm { address }, now, out);
+        self.back_off(&mut exchange, now);
+        self.state = State::Rebooting(exchange);
+    }
+
+    /// From T1 on RENEWING, from T2 on REBINDING: asks for the address that it has, in the form of INIT-REBOOT.
+    fn renew(&mut self, exchange: Option<Exchange>, now: Now, out: &mut Vec<Output>) {
+        let Some(held) = &self.held else { return };
+        let Some(deadlines) = held.due(now) else {
+            return;
+        };
+        let address = held.lease.address;
+        if now.mono < deadlines.renew {
+            return;
+        }
+        let is_rebinding = now.mono >= deadlines.rebind;
+        let begins = is_rebinding && !matches!(self.state, State::Rebinding(_));
+        if !begins && exchange.is_some_and(|exchange| now.mono < exchange.resend_at) {
+            return;
+        }
+        let pause = pause(&deadlines, is_rebinding, now);
+        let exchange = Exchange {
+            xid: self.random.xid(),
+            began: exchange.map_or(now.mono, |exchange| exchange.began),
+            asked: now.mono,
+            sent: exchange
+                .map_or(0, |exchange| exchange.sent)
+                .saturating_add(1),
+            resend_at: now.mono.saturating_add(pause),
+        };
+        self.send(&exchange, Body::Confirm { address }, now, out);
+        self.state = if is_rebinding {
+            State::Rebinding(exchange)
+        } else {
+            State::Renewing(exchange)
+        };
+    }
+
+    /// Counts the message just sent, and sets the time of the next one.
+    fn back_off(&mut self, exchange: &mut Exchange, now: Now) {
+        let pause = back_off(exchange.sent, &mut self.random);
+        exchange.resend_at = now.mono.saturating_add(pause);
+        exchange.sent = exchange.sent.saturating_add(1);
+    }
+
+    fn send(&self, exchange: &Exchange, body: Body, now: Now, out: &mut Vec<Output>) {
+        let secs = now.mono.saturating_sub(exchange.began).as_secs();
+        let message = ClientMessage {
+            xid: exchange.xid,
+            secs: u16::try_from(secs).unwrap_or(u16::MAX),
+            identity: self.identity,
+            body,
+        };
+        out.push(Output::Send {
+            message,
+            server: None,
+        });
+    }
+
+    /// DHC-5.
+    pub(super) fn decline(&mut self, lease: &Lease, out: &mut Vec<Output>) {
+        let body = Body::Decline {
+            address: lease.address,
+            server: lease.server,
+        };
+        self.send_once(body, None, out);
+    }
+
+    /// DHC-4: sends a RELEASE. It is not answered, and is sent once: if it is lost, the lease expires.
+    pub(super) fn give_back(
+        &mut self,
+        address: Ipv4Addr,
+        server: Ipv4Addr,
+        source: Option<HardwareAddress>,
+        out: &mut Vec<Output>,
+    ) {
+        self.send_once(Body::Release { address, server }, source, out);
+    }
+
+    fn send_once(&mut self, body: Body, server: Option<HardwareAddress>, out: &mut Vec<Output>) {
+        let message = ClientMessage {
+            xid: self.random.xid(),
+            secs: 0,
+            identity: self.identity,
+            body,
+        };
+        out.push(Output::Send { message, server });
+    }
+}
+
+/// How long to wait for an answer in RENEWING or REBINDING.
+fn pause(deadlines: &Deadlines, is_rebinding: bool, now: Now) -> Duration {
+    let end = if is_rebinding {
+        deadlines.expire
+    } else {
+        deadlines.rebind
+    };
+    let tail = deadlines.expire.saturating_sub(deadlines.renew);
+    renewal_pause(end.saturating_sub(now.mono), tail)
+}

@@ -1,0 +1,577 @@
+//! A client, two servers, a network that loses, doubles and delays, clocks that are set, and processes that die. After
+//! each event the promises of the module are checked against what the servers and the record know.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Addresses of a server.
+const POOL: u8 = 4;
+
+#[derive(Clone, Debug)]
+enum Step {
+    /// Time passes, in milliseconds.
+    Pass(u32),
+    /// Percentage of packets that are lost, and of those that arrive twice; longest delay in milliseconds.
+    Network(u8, u8, u16),
+    /// A server stops, or starts with the leases that it had.
+    Server(bool, bool),
+    /// A server loses its leases.
+    Forget(bool),
+    /// The lease time that a server grants, in seconds.
+    LeaseTime(bool, u32),
+    /// The wall clock is set, in seconds; whether the client is told.
+    SetClock(i32, bool),
+    /// The process dies, and another one starts after that many seconds.
+    Restart(u16),
+    /// A host with a fixed address appears or leaves.
+    Host(u8, bool),
+    /// A pool's record holds the address of the client, if it has one.
+    HeldByPool,
+    Release,
+    /// An old reply arrives again.
+    Replay(prop::sample::Index),
+    /// A reply from somebody who guesses the transaction id.
+    Forged(ReplyKind, u8, Option<u32>),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let kind = prop_oneof![
+        Just(ReplyKind::Offer),
+        Just(ReplyKind::Ack),
+        Just(ReplyKind::Nak)
+    ];
+    prop_oneof![
+        8 => (0u32..100_000).prop_map(Step::Pass),
+        4 => (0u32..3_000).prop_map(Step::Pass),
+        2 => (0u8..100, 0u8..100, 0u16..6_000).prop_map(|(l, d, m)| Step::Network(l, d, m)),
+        2 => any::<(bool, bool)>().prop_map(|(which, up)| Step::Server(which, up)),
+        1 => any::<bool>().prop_map(Step::Forget),
+        2 => (any::<bool>(), prop_oneof![8u32..200, 1_000u32..90_000, Just(u32::MAX)])
+            .prop_map(|(which, time)| Step::LeaseTime(which, time)),
+        1 => (-4_000i32..4_000, any::<bool>()).prop_map(|(by, told)| Step::SetClock(by, told)),
+        2 => (0u16..300).prop_map(Step::Restart),
+        1 => (0u8..POOL, any::<bool>()).prop_map(|(host, there)| Step::Host(host, there)),
+        1 => Just(Step::HeldByPool),
+        1 => Just(Step::Release),
+        1 => any::<prop::sample::Index>().prop_map(Step::Replay),
+        1 => (kind, 0u8..POOL, any::<Option<u32>>()).prop_map(|(k, a, l)| Step::Forged(k, a, l)),
+    ]
+}
+
+/// A server, written from RFC 2131, tables 3 and 4, for one client.
+struct Server {
+    id: Ipv4Addr,
+    is_up: bool,
+    first: u8,
+    lease_time: u32,
+    /// The address of the client, and until when.
+    lease: Option<(Ipv4Addr, Duration)>,
+    offer: Option<Ipv4Addr>,
+    declined: Vec<Ipv4Addr>,
+}
+
+impl Server {
+    fn new(id: Ipv4Addr, first: u8) -> Self {
+        let lease = None;
+        Self {
+            id,
+            is_up: true,
+            first,
+            lease_time: 120,
+            lease,
+            offer: None,
+            declined: Vec::new(),
+        }
+    }
+
+    fn has(&self, address: Ipv4Addr, mono: Duration) -> bool {
+        self.lease
+            .is_some_and(|(leased, until)| leased == address && mono < until)
+    }
+
+    fn handle(&mut self, message: &ClientMessage, mono: Duration) -> Option<Reply> {
+        if !self.is_up {
+            return None;
+        }
+        let pool = (self.first..self.first + POOL).map(|last| Ipv4Addr::new(10, 0, 0, last));
+        let free: Vec<Ipv4Addr> = pool.filter(|a| !self.declined.contains(a)).collect();
+        let of_pool = |address: &Ipv4Addr| free.contains(address);
+        let leased = self
+            .lease
+            .filter(|(address, until)| of_pool(address) && mono < *until);
+        let (kind, address) = match message.body {
+            Body::Discover { wanted } => {
+                let had = self.lease.map(|(address, _)| address);
+                let choice = leased.map(|(address, _)| address).or(wanted).or(had);
+                let address = choice.filter(of_pool).or_else(|| free.first().copied())?;
+                self.offer = Some(address);
+                (ReplyKind::Offer, address)
+            }
+            Body::Select { address, server } if server == self.id => {
+                let is_offered = self.offer == Some(address) && of_pool(&address);
+                (
+                    if is_offered {
+                        ReplyKind::Ack
+                    } else {
+                        ReplyKind::Nak
+                    },
+                    address,
+                )
+            }
+            Body::Select { .. } => {
+                self.offer = None;
+                return None;
+            }
+            Body::Confirm { address } => match leased {
+                Some((leased, _)) if leased == address => (ReplyKind::Ack, address),
+                // Only the first server claims to know the whole network.
+                None if self.first != 0 => return None,
+                _ => (ReplyKind::Nak, address),
+            },
+            Body::Decline { address, server } => {
+                if server == self.id {
+                    self.declined.push(address);
+                    self.lease = None;
+                    // Or it would run out of addresses.
+                    let surplus = self.declined.len().saturating_sub(usize::from(POOL) - 1);
+                    self.declined.drain(..surplus);
+                }
+                return None;
+            }
+            Body::Release { address, server } => {
+                if server == self.id && leased.is_some_and(|(leased, _)| leased == address) {
+                    self.lease = None;
+                }
+                return None;
+            }
+        };
+        if kind == ReplyKind::Ack {
+            let forever = self.lease_time == u32::MAX;
+            let until = if forever {
+                Duration::MAX
+            } else {
+                mono.saturating_add(secs(self.lease_time.into()))
+            };
+            // Never shortened: a client whose ACK is lost could not know.
+            let before = leased.filter(|(leased, _)| *leased == address);
+            let until = before.map_or(until, |(_, before)| before.max(until));
+            self.lease = Some((address, until));
+        }
+        Some(Reply {
+            kind,
+            xid: message.xid,
+            hardware: message.identity.hardware,
+            address: if kind == ReplyKind::Nak {
+                Ipv4Addr::UNSPECIFIED
+            } else {
+                address
+            },
+            server: Some(self.id),
+            lease: (kind != ReplyKind::Nak).then_some(self.lease_time),
+            t1: None,
+            t2: None,
+            mask: None,
+            router: None,
+            client_id: Some(message.identity.client_id.bytes().to_vec()),
+            text: None,
+        })
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Packet {
+    ToServers(ClientMessage),
+    ToClient(Reply),
+    Answer(Ipv4Addr),
+}
+
+struct World {
+    client: Client,
+    /// What the record holds: the operator serves it until its expiry.
+    record: Option<Lease>,
+    mono: Duration,
+    ahead: i64,
+    servers: [Server; 2],
+    hosts: [bool; POOL as usize],
+    network: (u8, u8, u16),
+    packets: BTreeMap<(Duration, u64), Packet>,
+    number: u64,
+    random: Random,
+    replies: Vec<Reply>,
+    /// Times of DISCOVERs and of REQUESTs without a server, until something resets them.
+    discovers: Vec<Duration>,
+    confirms: Vec<Duration>,
+    selects: Vec<Duration>,
+    /// The servers know at least the lease that the record shows: nothing was forgotten, forged, or misdated.
+    is_sound: bool,
+    /// Replies were forged: a lease may be one that no server knows of.
+    is_forged: bool,
+    /// An ACK has arrived, and its address is being probed.
+    is_probing: bool,
+    /// No fault since the lease began that may cost the address.
+    keeps: Option<Ipv4Addr>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut world = Self {
+            client: Client::new(identity(), None, None, seed, at(secs(1000), 0)),
+            record: None,
+            mono: secs(1000),
+            ahead: 0,
+            servers: [Server::new(SERVER, 0), Server::new(SECOND, 100)],
+            hosts: [false; POOL as usize],
+            network: (0, 0, 0),
+            packets: BTreeMap::new(),
+            number: 0,
+            random: Random::new(seed ^ 1),
+            replies: Vec::new(),
+            discovers: Vec::new(),
+            confirms: Vec::new(),
+            selects: Vec::new(),
+            is_sound: true,
+            is_forged: false,
+            is_probing: false,
+            keeps: None,
+        };
+        world.servers[1].is_up = false;
+        world.input(Input::Start);
+        world
+    }
+
+    fn now(&self) -> Now {
+        at(self.mono, self.ahead)
+    }
+
+    fn chance(&mut self, percent: u8) -> bool {
+        self.random.bits() % 100 < percent.into()
+    }
+
+    fn post(&mut self, packet: &Packet) {
+        let (loss, double, delay) = self.network;
+        let copies = usize::from(!self.chance(loss)) + usize::from(self.chance(double));
+        for _ in 0..copies {
+            let delay = self.random.up_to(Duration::from_millis(delay.into()));
+            self.number += 1;
+            let at = self.mono + delay + Duration::from_millis(1);
+            self.packets.insert((at, self.number), packet.clone());
+        }
+    }
+
+    fn input(&mut self, input: Input<'_>) {
+        let mut out = Vec::new();
+        self.client.handle(input, self.now(), &mut out);
+        for output in out {
+            self.output(&output);
+        }
+        self.check();
+    }
+
+    fn output(&mut self, output: &Output) {
+        match output {
+            Output::Send { message, .. } => {
+                self.count(message);
+                self.post(&Packet::ToServers(*message));
+            }
+            Output::Probe(address) => {
+                self.is_sound = !self.is_forged;
+                self.is_probing = true;
+                let [.., last] = address.octets();
+                if self.hosts.get(usize::from(last)) == Some(&true) {
+                    self.post(&Packet::Answer(*address));
+                }
+            }
+            Output::Record(lease) => {
+                if let Some(record) = self.record {
+                    assert_eq!(record.address, lease.address, "two addresses at once");
+                }
+                if let Some(address) = self.keeps {
+                    assert_eq!(address, lease.address, "the server had kept the address");
+                }
+                self.record = Some(*lease);
+                self.confirms.clear();
+                self.discovers.clear();
+            }
+            Output::Lost { address, loss } => {
+                let record = self.record.take().expect("nothing to lose");
+                assert_eq!(record.address, *address);
+                self.discovers.clear();
+                self.selects.clear();
+                if *loss != Loss::Nak && *loss != Loss::Conflict {
+                    return;
+                }
+                self.is_sound = false;
+                self.keeps = None;
+            }
+            Output::Event(Event::Bound(_)) => {
+                self.is_sound |= !self.is_forged && !self.is_probing;
+                self.is_probing = false;
+            }
+            Output::Event(Event::Declined { .. }) => {
+                self.is_probing = false;
+                self.keeps = None;
+            }
+            Output::Event(_) | Output::Ignored(_) => {}
+        }
+    }
+
+    /// RFC 2131, 4.1: never faster than the back-off.
+    fn count(&mut self, message: &ClientMessage) {
+        let (times, apart, least) = match message.body {
+            Body::Discover { .. } => (&mut self.discovers, 1, secs(3)),
+            Body::Select { .. } => (&mut self.selects, 1, secs(3)),
+            // T2 may follow a renewal immediately.
+            Body::Confirm { .. } => (&mut self.confirms, 2, secs(3)),
+            _ => return,
+        };
+        times.push(self.mono);
+        if let Some(before) = times.len().checked_sub(apart + 1) {
+            assert!(
+                self.mono.abs_diff(times[before]) >= least,
+                "{:?}: {times:?}",
+                message.body
+            );
+        }
+    }
+
+    /// What holds at any time.
+    fn check(&self) {
+        let lease = self.client.lease();
+        if self.client.state() != StateName::Stopped {
+            assert_eq!(
+                lease,
+                self.record.as_ref(),
+                "the record is what the client holds"
+            );
+            let wakeup = self.client.next_wakeup();
+            let is_endless = lease.is_some_and(|lease| lease.times.is_none());
+            match wakeup {
+                None => assert!(is_endless && self.client.state() == StateName::Bound),
+                Some(wakeup) => {
+                    assert!(wakeup > self.mono);
+                    let may_wait = matches!(
+                        self.client.state(),
+                        StateName::Bound | StateName::Renewing | StateName::Rebinding
+                    );
+                    assert!(
+                        may_wait || wakeup <= self.mono + secs(65),
+                        "an unanswered client waits"
+                    );
+                }
+            }
+        }
+        if let Some(lease) = lease {
+            assert!(
+                !lease.is_expired(self.now().wall),
+                "served after the recorded expiry"
+            );
+            if self.is_sound {
+                let knows = |server: &Server| server.has(lease.address, self.mono);
+                assert!(
+                    self.servers.iter().any(knows),
+                    "served without a lease of a server"
+                );
+            }
+        }
+    }
+
+    fn deliver(&mut self, packet: Packet) {
+        match packet {
+            Packet::ToServers(message) => {
+                for which in 0..self.servers.len() {
+                    if let Some(reply) = self.servers[which].handle(&message, self.mono) {
+                        self.replies.push(reply.clone());
+                        self.post(&Packet::ToClient(reply));
+                    }
+                }
+            }
+            Packet::ToClient(reply) => {
+                let reply = &reply;
+                self.input(Input::Reply {
+                    reply,
+                    source: SOURCE,
+                });
+            }
+            Packet::Answer(address) => self.input(Input::InUse(address)),
+        }
+    }
+
+    /// Time passes: packets arrive, and the client wakes up.
+    fn pass(&mut self, span: Duration) {
+        let end = self.mono + span;
+        loop {
+            let packet = self.packets.keys().next().map(|(at, _)| *at);
+            let next = packet.into_iter().chain(self.client.next_wakeup()).min();
+            let Some(next) = next.filter(|next| *next <= end) else {
+                break;
+            };
+            self.mono = self.mono.max(next);
+            if packet == Some(next) {
+                let (_, packet) = self.packets.pop_first().unwrap();
+                self.deliver(packet);
+            } else {
+                self.input(Input::Time);
+            }
+        }
+        self.mono = end;
+    }
+
+    fn restart(&mut self, down: Duration) {
+        // Packets to a dead process are lost.
+        let end = self.mono + down;
+        while let Some(entry) = self
+            .packets
+            .first_entry()
+            .filter(|entry| entry.key().0 <= end)
+        {
+            self.mono = self.mono.max(entry.key().0);
+            if let packet @ Packet::ToServers(_) = entry.remove() {
+                self.deliver(packet);
+            }
+        }
+        self.mono = end;
+        // DHC-3: the operator does not need the client for that.
+        let seed = self.random.bits();
+        self.client = Client::new(identity(), self.record, None, seed, self.now());
+        self.is_probing = false;
+        for times in [&mut self.discovers, &mut self.confirms, &mut self.selects] {
+            times.clear();
+        }
+        self.input(Input::Start);
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Pass(millis) => self.pass(Duration::from_millis(millis.into())),
+            Step::Network(loss, double, delay) => self.network = (loss, double, delay),
+            Step::Server(which, up) => self.servers[usize::from(which)].is_up = up,
+            Step::Forget(which) => {
+                let server = &mut self.servers[usize::from(which)];
+                server.lease = None;
+                server.offer = None;
+                // What it sent before is lost too.
+                self.replies.clear();
+                self.packets
+                    .retain(|_, packet| !matches!(packet, Packet::ToClient(_)));
+                self.is_sound = false;
+                self.keeps = None;
+            }
+            Step::LeaseTime(which, time) => self.servers[usize::from(which)].lease_time = time,
+            Step::SetClock(by, is_told) => {
+                self.ahead += i64::from(by);
+                // Set back while nobody looks: the record then lasts too long.
+                self.is_sound &= is_told || by >= 0;
+                if is_told || by > 0 {
+                    self.input(Input::Time);
+                }
+            }
+            Step::Restart(down) => self.restart(secs(down.into())),
+            Step::Host(host, there) => self.hosts[usize::from(host)] = there,
+            Step::HeldByPool => {
+                if let Some(lease) = self.record {
+                    self.input(Input::HeldByPool(lease.address));
+                }
+            }
+            Step::Release => self.release(),
+            Step::Replay(ref index) => {
+                if !self.replies.is_empty() {
+                    let reply = index.get(&self.replies).clone();
+                    self.deliver(Packet::ToClient(reply));
+                }
+            }
+            Step::Forged(kind, last, lease) => {
+                if let Some(xid) = self.client.xid() {
+                    self.is_sound = false;
+                    self.is_forged = true;
+                    self.keeps = None;
+                    let mut reply =
+                        Bench::bound().answer(kind, SERVER, [10, 0, 0, last].into(), 60);
+                    reply.xid = xid;
+                    reply.lease = lease;
+                    self.deliver(Packet::ToClient(reply));
+                }
+            }
+        }
+    }
+
+    /// DHC-4: afterwards no server has a lease, if the RELEASE arrives; the load balancer's successor starts anew.
+    fn release(&mut self) {
+        let holder = self
+            .client
+            .lease()
+            .map(|lease| (lease.server, lease.address));
+        let network = std::mem::take(&mut self.network);
+        // A REQUEST that arrives after the RELEASE would be answered with a lease.
+        self.packets.clear();
+        self.input(Input::Release);
+        assert_eq!(self.client.lease(), None);
+        self.record = None;
+        self.keeps = None;
+        let up = self.servers.each_ref().map(|server| server.is_up);
+        self.pass(secs(7));
+        if let Some((server, address)) = holder {
+            for (which, is_up) in up.into_iter().enumerate() {
+                let of = &self.servers[which];
+                assert!(of.id != server || !is_up || !of.has(address, self.mono));
+            }
+        }
+        self.network = network;
+        self.restart(secs(0));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn dhc_3_never_two_addresses_never_after_the_expiry_never_silent(
+        seed in any::<u64>(), steps in proptest::collection::vec(step(), 1..60),
+    ) {
+        let mut world = World::new(seed);
+        for step in steps {
+            world.step(&step);
+        }
+        // When all is well again, the client gets a lease.
+        world.network = (0, 0, 5);
+        world.hosts = [false; POOL as usize];
+        world.servers[0].is_up = true;
+        world.servers[0].lease_time = 120;
+        world.servers[1].is_up = false;
+        world.step(&Step::Forget(true));
+        if world.client.next_wakeup().is_some() {
+            world.pass(secs(100_000));
+            prop_assert!(world.client.lease().is_some(), "{:?}", world.client);
+        }
+    }
+
+    /// DHC-2: while the server keeps the lease and answers within its time, no loss, restart or delay costs the address.
+    #[test]
+    fn dhc_2_the_address_stays_while_the_server_keeps_it(
+        seed in any::<u64>(),
+        steps in proptest::collection::vec(
+            prop_oneof![
+                3 => (0u32..100_000).prop_map(Step::Pass),
+                1 => (0u8..40, 0u8..100, 0u16..2_000).prop_map(|(l, d, m)| Step::Network(l, d, m)),
+                2 => (0u16..100).prop_map(Step::Restart),
+                1 => any::<prop::sample::Index>().prop_map(Step::Replay),
+                1 => (-20i32..20, Just(true)).prop_map(|(by, told)| Step::SetClock(by, told)),
+            ],
+            1..60,
+        ),
+    ) {
+        let mut world = World::new(seed);
+        world.servers[0].lease_time = 3_600;
+        world.pass(secs(10));
+        world.keeps = world.client.lease().map(|lease| lease.address);
+        prop_assert!(world.keeps.is_some());
+        for step in steps {
+            world.step(&step);
+        }
+        world.network = (0, 0, 5);
+        world.pass(secs(4_000));
+        prop_assert_eq!(world.client.lease().map(|lease| lease.address), world.keeps);
+    }
+}

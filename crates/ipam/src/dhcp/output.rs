@@ -1,0 +1,106 @@
+//! What goes into the machine and what comes out of it. Owns only these types.
+
+use std::net::Ipv4Addr;
+
+use super::identity::HardwareAddress;
+use super::ignored::Ignored;
+use super::lease::Lease;
+use super::message::{ClientMessage, Reply};
+
+/// An input of a client.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A wake-up is due; or the wall clock was set. Harmless at any other time.
+    Time,
+    /// Begin: with INIT-REBOOT if there is a recorded lease (DHC-2), else with a DISCOVER. Only the first one counts.
+    Start,
+    /// A message of a server, and the Ethernet source of its frame.
+    Reply {
+        /// The message.
+        reply: &'a Reply,
+        /// Where a RELEASE can be sent: the server, or the relay or router in front of it.
+        source: HardwareAddress,
+    },
+    /// An ARP packet shows that this address is in use by another host.
+    InUse(Ipv4Addr),
+    /// DHC-5: a pool's record holds this address.
+    HeldByPool(Ipv4Addr),
+    /// DHC-4, DHC-6: give the lease back and stop. Also before [`Input::Start`], with a recorded lease.
+    Release,
+}
+
+/// An output of a client, in the order in which it has to be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send this message.
+    Send {
+        /// The message.
+        message: ClientMessage,
+        /// For a RELEASE: the Ethernet address of the server, if known.
+        server: Option<HardwareAddress>,
+    },
+    /// Send an ARP probe for this address, and report an answer with [`Input::InUse`].
+    Probe(Ipv4Addr),
+    /// Write this lease into the record: it is new, or its times have changed.
+    Record(Lease),
+    /// DHC-3: remove the lease from the record. The address must not be served any more.
+    Lost {
+        /// The address.
+        address: Ipv4Addr,
+        /// Why.
+        loss: Loss,
+    },
+    /// For an Event of the load balancer and a counter.
+    Event(Event),
+    /// A reply was ignored; to be counted.
+    Ignored(Ignored),
+}
+
+/// Why a lease ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// A server sent a NAK.
+    Nak,
+    /// No server confirmed it in time.
+    Expired,
+    /// The address is held by a pool's record.
+    Conflict,
+}
+
+/// Who else has an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conflict {
+    /// A host that answers ARP.
+    Host,
+    /// A pool's record.
+    Pool,
+}
+
+/// What happened to a load balancer's lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// No server has answered for half a minute. The client continues.
+    Unanswered,
+    /// A new lease.
+    Bound(Lease),
+    /// The lease was renewed, or confirmed after a restart.
+    Renewed(Lease),
+    /// A server sent a NAK.
+    Refused {
+        /// The server.
+        server: Ipv4Addr,
+        /// Its reason, if it gave one (option 56).
+        text: Option<String>,
+    },
+    /// The lease expired.
+    Expired(Ipv4Addr),
+    /// DHC-5: the address was declined.
+    Declined {
+        /// The address.
+        address: Ipv4Addr,
+        /// Who has it.
+        conflict: Conflict,
+    },
+    /// The address was given back.
+    Released(Ipv4Addr),
+}

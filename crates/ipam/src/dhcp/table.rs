@@ -1,0 +1,346 @@
+//! The clients of one interface. Owns who a received frame is for, whose wake-up is due, and the bytes of what they send.
+//!
+//! A lease in steady state costs one entry in an ordered set of wake-ups, and three messages per renewal; a frame for
+//! nobody costs one lookup. The number of clients is bounded, and everything else by it: no queue grows with the traffic.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+
+use thiserror::Error;
+
+use super::arp::Arp;
+use super::client::Client;
+use super::clock::Now;
+use super::frame::{self, Checksum, FrameError, Received, arp_frame, client_frame};
+use super::identity::HardwareAddress;
+use super::ignored::Ignored;
+use super::lease::Lease;
+use super::message::Reply;
+use super::output::{Event, Input, Loss, Output};
+use crate::types::Uid;
+
+/// Something to do for a load balancer, in the order in which the table returns it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Action {
+    /// The load balancer.
+    pub uid: Uid,
+    /// What to do.
+    pub effect: Effect,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send this Ethernet frame.
+    Frame(Vec<u8>),
+    /// Write this lease into the record (DHC-1).
+    Record(Lease),
+    /// Remove the lease from the record (DHC-3).
+    Lost {
+        /// The address.
+        address: Ipv4Addr,
+        /// Why.
+        loss: Loss,
+    },
+    /// Create an Event, and count it.
+    Event(Event),
+    /// Count an ignored reply.
+    Ignored(Ignored),
+}
+
+/// A command to one client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Begin: see [`Input::Start`].
+    Start,
+    /// Give the lease back and stop: see [`Input::Release`]. Then [`Table::remove`] it.
+    Release,
+    /// A pool's record holds this address: see [`Input::HeldByPool`].
+    HeldByPool(Ipv4Addr),
+}
+
+/// Who a frame was for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// A client. It may have ignored it: see [`Effect::Ignored`].
+    Client,
+    /// A reply of a DHCP server to somebody else on this network, or to a transaction that is over.
+    Unknown,
+    /// Neither DHCP nor an ARP packet that matters at the moment.
+    Other,
+}
+
+/// Why a client cannot be added.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TableError {
+    /// There are as many as allowed.
+    #[error(
+        "{0} DHCP clients are all that one interface may have: raise the limit, or use another interface"
+    )]
+    Full(usize),
+    /// This load balancer has one.
+    #[error("load balancer {0} has a DHCP client on this interface already: remove that first")]
+    Present(Uid),
+}
+
+/// The clients of one interface. See the module.
+#[derive(Debug)]
+pub struct Table {
+    interface: HardwareAddress,
+    limit: usize,
+    rows: BTreeMap<Uid, Row>,
+    /// Who waits for a reply with this transaction id and hardware address. More than one only by chance.
+    replies: Index<(u32, HardwareAddress)>,
+    /// Who probes this address.
+    probes: Index<Ipv4Addr>,
+    wakeups: BTreeSet<(Duration, Uid)>,
+    outputs: Vec<Output>,
+}
+
+#[derive(Debug)]
+struct Row {
+    client: Client,
+    /// Its keys in the indices.
+    keys: Keys,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Keys {
+    reply: Option<(u32, HardwareAddress)>,
+    probe: Option<Ipv4Addr>,
+    wakeup: Option<Duration>,
+}
+
+impl Table {
+    /// A table without clients. `interface` is the address of the interface, `limit` the number of clients.
+    pub fn new(interface: HardwareAddress, limit: usize) -> Self {
+        Self {
+            interface,
+            limit,
+            rows: BTreeMap::new(),
+            replies: Index::default(),
+            probes: Index::default(),
+            wakeups: BTreeSet::new(),
+            outputs: Vec::new(),
+        }
+    }
+
+    /// Number of clients.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The client of a load balancer.
+    pub fn client(&self, uid: &Uid) -> Option<&Client> {
+        self.rows.get(uid).map(|row| &row.client)
+    }
+
+    /// All clients, ordered by uid.
+    pub fn clients(&self) -> impl Iterator<Item = (&Uid, &Client)> {
+        self.rows.iter().map(|(uid, row)| (uid, &row.client))
+    }
+
+    /// Adds a client that is not started.
+    pub fn insert(&mut self, uid: Uid, client: Client) -> Result<(), TableError> {
+        if self.rows.contains_key(&uid) {
+            return Err(TableError::Present(uid));
+        }
+        if self.rows.len() >= self.limit {
+            return Err(TableError::Full(self.limit));
+        }
+        let keys = Keys::default();
+        self.rows.insert(uid, Row { client, keys });
+        Ok(())
+    }
+
+    /// Removes a client, without a RELEASE.
+    pub fn remove(&mut self, uid: &Uid) -> Option<Client> {
+        let row = self.rows.remove(uid)?;
+        self.forget(uid, row.keys);
+        Some(row.client)
+    }
+
+    /// Gives a command to a client; returns whether there is one. O(log n).
+    pub fn command(
+        &mut self,
+        uid: &Uid,
+        command: Command,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) -> bool {
+        let input = match command {
+            Command::Start => Input::Start,
+            Command::Release => Input::Release,
+            Command::HeldByPool(address) => Input::HeldByPool(address),
+        };
+        self.handle(uid, input, now, out)
+    }
+
+    /// Passes a received frame on to whom it is for; any byte string is accepted. An error says why it was dropped, to be
+    /// counted by its kind. O(log n).
+    pub fn receive(
+        &mut self,
+        frame: &[u8],
+        checksum: Checksum,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) -> Result<Delivery, FrameError> {
+        match frame::parse(frame, checksum)? {
+            Received::Reply { source, reply } => Ok(self.reply(source, &reply, now, out)),
+            Received::Arp(arp) => Ok(self.arp(&arp, now, out)),
+            Received::Other => Ok(Delivery::Other),
+        }
+    }
+
+    fn reply(
+        &mut self,
+        source: HardwareAddress,
+        reply: &Reply,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) -> Delivery {
+        let uids = self.replies.get(&(reply.xid, reply.hardware));
+        for uid in &uids {
+            self.handle(uid, Input::Reply { reply, source }, now, out);
+        }
+        if uids.is_empty() {
+            Delivery::Unknown
+        } else {
+            Delivery::Client
+        }
+    }
+
+    /// DHC-5: a packet that shows that a probed address is in use.
+    fn arp(&mut self, arp: &Arp, now: Now, out: &mut Vec<Action>) -> Delivery {
+        let Some(address) = arp.claims(self.interface) else {
+            return Delivery::Other;
+        };
+        let uids = self.probes.get(&address);
+        for uid in &uids {
+            self.handle(uid, Input::InUse(address), now, out);
+        }
+        if uids.is_empty() {
+            Delivery::Other
+        } else {
+            Delivery::Client
+        }
+    }
+
+    /// When to call [`Table::wake`] next, on the monotonic clock. O(log n).
+    pub fn next_wakeup(&self) -> Option<Duration> {
+        self.wakeups.first().map(|(at, _)| *at)
+    }
+
+    /// Lets each client whose time has come do what is due. O(log n) for each.
+    pub fn wake(&mut self, now: Now, out: &mut Vec<Action>) {
+        let due = self.wakeups.iter().take_while(|(at, _)| *at <= now.mono);
+        let due: Vec<Uid> = due.map(|(_, uid)| uid.clone()).collect();
+        for uid in &due {
+            self.handle(uid, Input::Time, now, out);
+        }
+    }
+
+    /// The wall clock was set: recorded times are compared with it anew (DHC-3). O(n log n).
+    pub fn clock_was_set(&mut self, now: Now, out: &mut Vec<Action>) {
+        let all: Vec<Uid> = self.rows.keys().cloned().collect();
+        for uid in &all {
+            self.handle(uid, Input::Time, now, out);
+        }
+    }
+
+    fn handle(&mut self, uid: &Uid, input: Input<'_>, now: Now, out: &mut Vec<Action>) -> bool {
+        let Some(row) = self.rows.get_mut(uid) else {
+            return false;
+        };
+        row.client.handle(input, now, &mut self.outputs);
+        let hardware = row.client.identity().hardware;
+        let keys = Keys {
+            reply: row.client.xid().map(|xid| (xid, hardware)),
+            probe: row.client.probed(),
+            wakeup: row.client.next_wakeup(),
+        };
+        let before = core::mem::replace(&mut row.keys, keys);
+        self.forget(uid, before);
+        self.remember(uid, keys);
+        for output in self.outputs.drain(..) {
+            let effect = match output {
+                Output::Send { message, server } => {
+                    Effect::Frame(client_frame(self.interface, &message, server))
+                }
+                Output::Probe(address) => {
+                    let probe = Arp::probe(self.interface, address);
+                    Effect::Frame(arp_frame(self.interface, &probe))
+                }
+                Output::Record(lease) => Effect::Record(lease),
+                Output::Lost { address, loss } => Effect::Lost { address, loss },
+                Output::Event(event) => Effect::Event(event),
+                Output::Ignored(ignored) => Effect::Ignored(ignored),
+            };
+            let uid = uid.clone();
+            out.push(Action { uid, effect });
+        }
+        true
+    }
+
+    fn forget(&mut self, uid: &Uid, keys: Keys) {
+        if let Some(key) = keys.reply {
+            self.replies.remove(&key, uid);
+        }
+        if let Some(key) = keys.probe {
+            self.probes.remove(&key, uid);
+        }
+        if let Some(at) = keys.wakeup {
+            self.wakeups.remove(&(at, uid.clone()));
+        }
+    }
+
+    fn remember(&mut self, uid: &Uid, keys: Keys) {
+        if let Some(key) = keys.reply {
+            self.replies.insert(key, uid);
+        }
+        if let Some(key) = keys.probe {
+            self.probes.insert(key, uid);
+        }
+        if let Some(at) = keys.wakeup {
+            self.wakeups.insert((at, uid.clone()));
+        }
+    }
+}
+
+/// Uids by a key of theirs, which usually one uid has.
+#[derive(Debug)]
+struct Index<K>(BTreeMap<K, Vec<Uid>>);
+
+impl<K> Default for Index<K> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<K: Ord> Index<K> {
+    fn get(&self, key: &K) -> Vec<Uid> {
+        self.0.get(key).cloned().unwrap_or_default()
+    }
+
+    fn insert(&mut self, key: K, uid: &Uid) {
+        self.0.entry(key).or_default().push(uid.clone());
+    }
+
+    fn remove(&mut self, key: &K, uid: &Uid) {
+        if let Some(uids) = self.0.get_mut(key) {
+            uids.retain(|other| other != uid);
+            if uids.is_empty() {
+                self.0.remove(key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
