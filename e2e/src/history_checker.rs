@@ -105,7 +105,7 @@ impl Seen {
         let owner = &record.spec.owner;
         let id = format!("{}/{}", owner.namespace, owner.name);
         match record.spec.phase {
-            Phase::Released => {
+            Phase::Released | Phase::Pending | Phase::Releasing => {
                 self.bound.remove(&name);
             }
             Phase::Bound => {

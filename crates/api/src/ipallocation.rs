@@ -30,9 +30,9 @@ use serde::{Deserialize, Serialize};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct IPAllocationSpec {
-    /// The address in canonical text.
+    /// The address in canonical text. Empty while a DHCP lease has none.
     pub address: String,
-    /// Name of the pool that it was taken from.
+    /// Name of the pool that it was taken from. Empty for a DHCP lease.
     pub pool: String,
     /// The load balancer that holds it, or held it last.
     pub owner: Owner,
@@ -44,6 +44,43 @@ pub struct IPAllocationSpec {
     /// When it was given back, RFC 3339 with microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_at: Option<String>,
+    /// The lease, if a DHCP server chooses the address (DHC-1). The object is named `dhcp-<uid of the load balancer>` then,
+    /// and is written by the DHCP process alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<DhcpLease>,
+}
+
+/// A lease of a DHCP server (DHC-1). Times are RFC 3339 with microseconds.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DhcpLease {
+    /// The interface of the node on which the DHCP process asks for it.
+    pub interface: String,
+    /// The client's hardware address (`chaddr`).
+    pub hardware_address: String,
+    /// The client identifier (option 61), in hexadecimal digits with colons.
+    pub client_id: String,
+    /// The address that is asked for while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requested_address: Option<String>,
+    /// The server that leased the address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// The subnet mask, if the server sent one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subnet_mask: Option<String>,
+    /// The first router, if the server sent one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub router: Option<String>,
+    /// T1: when the lease is renewed. Absent, like the other times, if the lease has no end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub renew_at: Option<String>,
+    /// T2: from when on any server is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rebind_at: Option<String>,
+    /// From when on the address must not be used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
 }
 
 /// A load balancer, identified by its uid.
@@ -58,12 +95,17 @@ pub struct Owner {
     pub uid: String,
 }
 
-/// Whether an address is held.
+/// Whether an address is held. An address of a pool is `Bound` or `Released`.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
 pub enum Phase {
     /// The owner holds it.
     #[default]
     Bound,
-    /// The owner held it last. The address is free, and the same owner gets it back (ALC-2).
+    /// The owner held it last. The address is free, and the same owner gets it back (ALC-2). Of a DHCP lease: it was given
+    /// back to the server.
     Released,
+    /// A DHCP lease is asked for; there is no address.
+    Pending,
+    /// A DHCP lease is given back as soon as no Service has its address (DHC-4, DHC-6).
+    Releasing,
 }

@@ -21,7 +21,7 @@ pub const ANNOTATION_REQUESTED_ADDRESS: &str = "loadbalancer.harvesterhci.io/req
 /// On a load balancer: the load balancer whose address it shares (SHR-1). On an IPAllocation: the group whose address it is, if that
 /// is not its owner's (SHR-5).
 pub const ANNOTATION_PRIMARY: &str = "loadbalancer.harvesterhci.io/primary-load-balancer";
-/// On a load balancer: the hardware address (`chaddr`) of its DHCP lease. Used by a later version only (IPA-9).
+/// On a load balancer: the hardware address (`chaddr`) of its DHCP lease, for a reservation on the server (DHC-1).
 pub const ANNOTATION_DHCP_HARDWARE_ADDRESS: &str =
     "loadbalancer.harvesterhci.io/dhcp-hardware-address";
 /// On a pool: addresses that are excluded from allocation (EXC-1).
@@ -33,8 +33,7 @@ pub const SPEC_ANNOTATIONS: [&str; 4] = [
     ANNOTATION_DHCP_HARDWARE_ADDRESS,
     ANNOTATION_EXCLUDE,
 ];
-/// Name prefix of an IPAllocation that is the DHCP lease of a load balancer, whose uid follows. Used by a later version
-/// only (IPA-9).
+/// Name prefix of an IPAllocation that is the DHCP lease of a load balancer, whose uid follows (DHC-1).
 pub const LEASE_RECORD_PREFIX: &str = "dhcp-";
 /// On kube-vip's ConfigMap: `true` once its pools are migrated (MIG-1).
 pub const ANNOTATION_AFTER_CONVERSION: &str = "loadbalancer.harvesterhci.io/after-conversion";

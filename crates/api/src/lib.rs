@@ -17,7 +17,7 @@ pub mod projection;
 pub mod v1alpha1;
 
 pub use condition::{Condition, ConditionStatus};
-pub use ipallocation::{IPAllocation, IPAllocationSpec, Owner, Phase};
+pub use ipallocation::{DhcpLease, IPAllocation, IPAllocationSpec, Owner, Phase};
 pub use ippool::{IPPool, IPPoolSpec, IPPoolStatus, Range, Selector, Tuple};
 pub use loadbalancer::{
     AllocatedAddress, HealthCheck, Ipam, Listener, LoadBalancer, LoadBalancerSpec,

@@ -145,6 +145,8 @@ fn record_of(objects: &Objects<'_>, address: &str) -> String {
         let phase = match spec.phase {
             Phase::Bound => "Bound to",
             Phase::Released => "Released by",
+            Phase::Pending => "asked for by",
+            Phase::Releasing => "being released by",
         };
         let (namespace, name) = (&spec.owner.namespace, &spec.owner.name);
         format!(", which is {phase} LoadBalancer {namespace}/{name}")

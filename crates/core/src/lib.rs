@@ -9,6 +9,7 @@
 //! | [`backend_addresses`] | the addresses that no backend may have, and those that virtual machines report |
 //! | [`desired`] | the desired Service and EndpointSlice |
 //! | [`address_move`] | how long kube-vip may take to announce a changed address |
+//! | [`dhcp`] | DHCP leases of load balancers: their record, and what is decided about it |
 //! | [`readiness`] | the condition `Ready` and the extra conditions of a load balancer of VM type |
 //! | [`spec_annotations`] | the annotations of a load balancer that are a part of its spec |
 //! | [`sharing`] | load balancers that share an address: who may, and whose port a contested one is |
@@ -38,6 +39,7 @@ pub mod conversion;
 pub mod desired;
 pub mod detail_events;
 pub mod details;
+pub mod dhcp;
 pub mod event_draft;
 pub mod guest_cluster;
 pub mod kube_vip_config;

@@ -55,7 +55,7 @@ pub fn run(data: &[u8]) -> bool {
             }
             (record.version, Some(record.spec.owner.id.clone()))
         }
-        Allocation::Reserved => {
+        Allocation::Lease(_) | Allocation::UnreadableLease(_) | Allocation::Reserved => {
             assert_eq!(address, None, "{name}");
             (harvester_lb_object::Version(0), None)
         }

@@ -422,7 +422,7 @@ fn input_mutated_records() {
                 cached::allocation_spec(&record.spec);
                 record.version
             }
-            Allocation::Reserved => {
+            Allocation::Lease(_) | Allocation::UnreadableLease(_) | Allocation::Reserved => {
                 assert_eq!(addr, None, "it has the name of an address");
                 return scene.nobody_is_harmed();
             }

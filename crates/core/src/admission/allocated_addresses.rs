@@ -83,7 +83,10 @@ impl AllocatedAddresses {
             Allocation::Unreadable { .. } => {
                 self.unreadable.extend(addr::parse_record_name(name));
             }
-            Allocation::Valid { .. } | Allocation::Reserved => {}
+            Allocation::Valid { .. }
+            | Allocation::Lease(_)
+            | Allocation::UnreadableLease(_)
+            | Allocation::Reserved => {}
         }
     }
 

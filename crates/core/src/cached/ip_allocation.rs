@@ -6,6 +6,7 @@ use harvester_lb_ipam::{Micros, Owner, OwnerId, Phase, Record, RecordSpec, Uid, 
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::dhcp::record::{self as lease_record, LeaseRecord};
 use crate::time;
 
 /// A cached IPAllocation.
@@ -28,6 +29,10 @@ pub enum Allocation {
         /// What is wrong with it.
         why: String,
     },
+    /// A DHCP lease (DHC-1).
+    Lease(LeaseRecord),
+    /// The record of a DHCP lease that cannot be read: why. It is left alone, and so is its load balancer.
+    UnreadableLease(String),
     /// Its name is no address: reserved for later kinds of record. Allocation, projection and export ignore it (IPA-8).
     Reserved,
 }
@@ -37,6 +42,7 @@ impl Allocation {
     pub fn from_watch(decoded: Decoded<IPAllocation>) -> Self {
         match decoded {
             Ok(object) => Self::decoded(&object),
+            Err(invalid) if is_lease(&invalid.metadata) => Self::UnreadableLease(invalid.error),
             Err(invalid) if is_reserved(&invalid.metadata) => Self::Reserved,
             Err(invalid) => Self::Unreadable {
                 version: meta::version(&invalid.metadata),
@@ -47,6 +53,9 @@ impl Allocation {
 
     /// Converts a decoded object. Its content may still be unreadable, see [`record`].
     pub fn decoded(object: &IPAllocation) -> Self {
+        if is_lease(&object.metadata) {
+            return LeaseRecord::read(object).map_or_else(Self::UnreadableLease, Self::Lease);
+        }
         match record(object) {
             _ if is_reserved(&object.metadata) => Self::Reserved,
             Ok(record) => Self::Valid {
@@ -62,6 +71,12 @@ impl Allocation {
     }
 }
 
+/// Whether the name of an IPAllocation is that of a DHCP lease.
+fn is_lease(meta: &ObjectMeta) -> bool {
+    let name = meta.name.as_deref().unwrap_or_default();
+    lease_record::owner_of(name).is_some()
+}
+
 /// Whether the name of an IPAllocation is not that of an address (IPA-8).
 fn is_reserved(meta: &ObjectMeta) -> bool {
     let name = meta.name.as_deref().unwrap_or_default();
@@ -72,7 +87,7 @@ fn is_reserved(meta: &ObjectMeta) -> bool {
 /// Released one [`Micros::MIN`].
 ///
 /// # Errors
-/// `spec.address` is no address, or the object is not named after it: then it would not lock that address (ALC-8).
+/// `spec.address` is no address, its phase is one of a DHCP lease, or the object is not named after it: then it would not lock that address (ALC-8).
 pub fn record(object: &IPAllocation) -> Result<Record, String> {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let spec = &object.spec;
@@ -84,6 +99,16 @@ pub fn record(object: &IPAllocation) -> Result<Record, String> {
             "spec.address {addr} requires the object name {expected}"
         ));
     }
+    let phase = match spec.phase {
+        ApiPhase::Bound => Phase::Bound,
+        ApiPhase::Released => Phase::Released,
+        ApiPhase::Pending | ApiPhase::Releasing => {
+            return Err(format!(
+                "spec.phase {:?} is for DHCP leases; an address of a pool is Bound or Released",
+                spec.phase
+            ));
+        }
+    };
     let created = time::created(&object.metadata);
     let bound_at = spec.bound_at.as_deref().and_then(time::parse);
     Ok(Record {
@@ -91,19 +116,16 @@ pub fn record(object: &IPAllocation) -> Result<Record, String> {
             addr,
             pool: spec.pool.as_str().into(),
             owner: Owner::new(&spec.owner.namespace, &spec.owner.name, &spec.owner.uid),
-            phase: match spec.phase {
-                ApiPhase::Bound => Phase::Bound,
-                ApiPhase::Released => Phase::Released,
-            },
+            phase,
             // An imported Released record may lack boundAt. It is no allocation and must not move the round robin's
             // position (ALC-3).
-            bound_at: bound_at.unwrap_or(match spec.phase {
-                ApiPhase::Bound => created,
-                ApiPhase::Released => Micros::MIN,
+            bound_at: bound_at.unwrap_or(match phase {
+                Phase::Bound => created,
+                Phase::Released => Micros::MIN,
             }),
-            released_at: match spec.phase {
-                ApiPhase::Bound => None,
-                ApiPhase::Released => Some(
+            released_at: match phase {
+                Phase::Bound => None,
+                Phase::Released => Some(
                     spec.released_at
                         .as_deref()
                         .and_then(time::parse)
@@ -145,6 +167,7 @@ pub fn allocation_spec(spec: &RecordSpec) -> harvester_lb_api::IPAllocationSpec 
         },
         bound_at: (spec.bound_at > Micros(0)).then(|| time::rfc3339_micros(spec.bound_at)),
         released_at: spec.released_at.map(time::rfc3339_micros),
+        lease: None,
     }
 }
 

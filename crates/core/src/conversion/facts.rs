@@ -96,7 +96,13 @@ impl Index {
                 };
                 self.allocations.insert(address, holder);
             }
-            Some(Allocation::Unreadable { .. } | Allocation::Reserved) | None => {
+            Some(
+                Allocation::Unreadable { .. }
+                | Allocation::Lease(_)
+                | Allocation::UnreadableLease(_)
+                | Allocation::Reserved,
+            )
+            | None => {
                 self.allocations.remove(&address);
             }
         }

@@ -79,7 +79,10 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
                     lacking.push(text);
                 }
             }
-            Allocation::Unreadable { .. } | Allocation::Reserved => {}
+            Allocation::Unreadable { .. }
+            | Allocation::Lease(_)
+            | Allocation::UnreadableLease(_)
+            | Allocation::Reserved => {}
         }
     }
     for (key, service) in &read.services {

@@ -38,7 +38,11 @@ impl Index {
                         record.version
                     }
                     Allocation::Unreadable { version, .. } => *version,
-                    Allocation::Reserved => return,
+                    Allocation::Lease(_)
+                    | Allocation::UnreadableLease(_)
+                    | Allocation::Reserved => {
+                        return;
+                    }
                 };
                 leader.forget(&key.name, version);
             }

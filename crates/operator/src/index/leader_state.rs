@@ -280,7 +280,7 @@ impl LeaderState {
             Allocation::Unreadable { version, .. } => {
                 self.ledger.block_name(name, *version);
             }
-            Allocation::Reserved => {}
+            Allocation::Lease(_) | Allocation::UnreadableLease(_) | Allocation::Reserved => {}
         }
     }
 

@@ -159,7 +159,10 @@ fn shr_9_what_the_go_operator_does_not_know_is_listed() {
         pools: vec![excluding, plain],
         records: vec![
             record("172.20.1.2", "p", "web", "Bound"),
-            ("dhcp-u".to_owned(), Allocation::Reserved),
+            (
+                "dhcp-u".to_owned(),
+                Allocation::UnreadableLease("spec.lease is missing".to_owned()),
+            ),
         ],
         services: vec![(Key::new("shop", "web"), service)],
         lbs: vec![
