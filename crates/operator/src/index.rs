@@ -12,6 +12,7 @@ mod load_balancer;
 mod node;
 pub mod queues;
 mod service;
+pub mod sharing_ops;
 pub mod stores;
 mod virtual_machine;
 

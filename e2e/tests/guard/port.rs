@@ -10,7 +10,7 @@ use futures::future::join_all;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::permissions::{self, User};
 use harvester_lb_e2e::quiet::reset;
-use harvester_lb_e2e::requests;
+use harvester_lb_e2e::requests::{self, Request};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::cluster_spec;
 use harvester_lb_testkit::eventually;
@@ -53,7 +53,7 @@ impl Target {
             operator,
             user,
         };
-        target.writes = target.writes()?;
+        target.writes = target.writes()?.len();
         target.descriptors = target.descriptors()?;
         Ok(target)
     }
@@ -62,13 +62,11 @@ impl Target {
         self.operator.at
     }
 
-    /// Number of its writes, without its Lease.
-    fn writes(&self) -> anyhow::Result<usize> {
-        let all = requests::of(&self.world, &self.user.name)?;
-        Ok(all
-            .iter()
-            .filter(|r| r.writes() && r.resource != "leases")
-            .count())
+    /// Its writes, without its Lease.
+    fn writes(&self) -> anyhow::Result<Vec<Request>> {
+        let mut all = requests::of(&self.world, &self.user.name)?;
+        all.retain(|r| r.writes() && r.resource != "leases");
+        Ok(all)
     }
 
     fn descriptors(&self) -> anyhow::Result<usize> {
@@ -103,7 +101,8 @@ impl Target {
         );
         ensure!(memory < self.memory + MEMORY, "{memory} KiB");
         let writes = self.writes()?;
-        ensure!(writes == self.writes, "{} writes", writes - self.writes);
+        let news = writes.get(self.writes..).unwrap_or_default();
+        ensure!(news.is_empty(), "writes: {news:#?}");
         self.operator.stop().await
     }
 }

@@ -26,6 +26,7 @@ mod requested;
 mod requirement;
 mod selection;
 mod sharing;
+mod sharing_changes;
 mod status;
 mod support;
 mod vm;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         exclusions::tests(),
         requested::tests(),
         sharing::tests(),
+        sharing_changes::tests(),
         status::tests(),
         input::tests(),
         guests::tests(),

@@ -38,17 +38,17 @@ pub(crate) fn tests() -> Vec<Test> {
 const KEY: &str = "loadbalancer.harvesterhci.io/primary-load-balancer";
 
 /// Metadata of a load balancer that asks for the address of another one.
-fn naming(ns: &str, name: &str, primary: &str) -> Value {
+pub(crate) fn naming(ns: &str, name: &str, primary: &str) -> Value {
     json!({"namespace": ns, "name": name, "annotations": { KEY: primary }})
 }
 
 /// A merge patch that sets or removes the request.
-fn name_primary(primary: Option<&str>) -> Value {
+pub(crate) fn name_primary(primary: Option<&str>) -> Value {
     json!({"metadata": {"annotations": { KEY: primary }}})
 }
 
 /// Spec of VM type with listeners on these ports, for machines labelled `app`.
-fn on_ports(pool: &str, app: &str, ports: &[u16]) -> Value {
+pub(crate) fn on_ports(pool: &str, app: &str, ports: &[u16]) -> Value {
     let listeners: Vec<Value> = ports
         .iter()
         .map(|port| {
@@ -76,7 +76,7 @@ fn layout(service: &Service) -> (BTreeMap<i32, String>, Vec<String>) {
 }
 
 /// Waits until a Service has these ports, under the names of shared ones, and owners.
-async fn carries(
+pub(crate) async fn carries(
     world: &World,
     ns: &str,
     name: &str,
@@ -103,7 +103,12 @@ fn shared(lb: &LoadBalancer) -> Option<(String, String)> {
     Some((found.reason.clone()?, found.message.clone()?))
 }
 
-async fn has_role(world: &World, ns: &str, name: &str, role: &str) -> anyhow::Result<LoadBalancer> {
+pub(crate) async fn has_role(
+    world: &World,
+    ns: &str,
+    name: &str,
+    role: &str,
+) -> anyhow::Result<LoadBalancer> {
     world
         .lb_until(ns, name, role, |lb| {
             shared(lb).is_some_and(|(reason, _)| reason == role)
@@ -112,7 +117,7 @@ async fn has_role(world: &World, ns: &str, name: &str, role: &str) -> anyhow::Re
 }
 
 /// Waits until a load balancer is served on an address.
-async fn serves(
+pub(crate) async fn serves(
     world: &World,
     ns: &str,
     name: &str,
@@ -141,7 +146,7 @@ async fn slice(world: &World, ns: &str, name: &str) -> anyhow::Result<(String, V
     Ok((of.clone(), names))
 }
 
-async fn slice_is(
+pub(crate) async fn slice_is(
     world: &World,
     ns: &str,
     name: &str,
@@ -160,7 +165,12 @@ async fn slice_is(
 }
 
 /// A namespace with a pool of its own and a machine for each of these names.
-async fn stage(world: &World, ns: &str, range: &str, machines: &[&str]) -> anyhow::Result<()> {
+pub(crate) async fn stage(
+    world: &World,
+    ns: &str,
+    range: &str,
+    machines: &[&str],
+) -> anyhow::Result<()> {
     world.namespace(ns).await?;
     world.ranges(ns, &[subnet(range)]).await?;
     for (n, machine) in machines.iter().enumerate() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, keys, meta};
@@ -30,6 +31,10 @@ use crate::metrics::Metrics;
 
 /// Number of obstacles that the error names; the log has all.
 const NAMED: usize = 20;
+/// Number of times that the maps are computed, if other processes write pools meanwhile.
+const ATTEMPTS: u32 = 5;
+/// Pause before they are computed again: a running operator writes a pool at most once a second.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The listed objects from which the maps and counters of pools are computed.
 #[derive(Default)]
@@ -189,25 +194,8 @@ pub async fn run(allow_incomplete: bool, clear_conditions: bool) -> anyhow::Resu
     let client = &clients.write;
     let (clears_conditions, running) =
         may_clear(client, allow_incomplete, clear_conditions).await?;
-    let (read, missing) = read(client, allow_incomplete).await?;
-    let (exports, mut lacking) = plan(&read, clock::now());
-    lacking.extend(missing.into_iter().chain(running));
-    let pools: Api<DecodeGuard<IPPool>> = Api::all(client.clone());
-    for export in exports {
-        let pool = export.pool;
-        if let Some(patch) = export.patch {
-            let patch: json_patch::Patch = serde_json::from_value(Value::Array(patch))?;
-            let patch = Patch::<()>::Json(patch);
-            if let Err(error) = bounded(pools.patch(&pool, &PatchParams::default(), &patch)).await {
-                lacking.push(format!(
-                    "IPPool {pool} cannot be written, run the command again: {error}"
-                ));
-                continue;
-            }
-        }
-        let (allocated, history) = (export.allocated, export.history);
-        info!(pool, allocated, history, "maps written");
-    }
+    let mut lacking = maps(client, allow_incomplete).await?;
+    lacking.extend(running);
     if clears_conditions {
         lacking.extend(clear_conditions::run(client).await?);
     }
@@ -225,6 +213,56 @@ pub async fn run(allow_incomplete: bool, clear_conditions: bool) -> anyhow::Resu
         lacking.join("; ")
     );
     Ok(())
+}
+
+/// Writes the maps of all pools. A pool that another process has written meanwhile, such as a running operator, is computed
+/// anew from all objects. Returns what is incomplete.
+///
+/// # Errors
+/// The objects cannot be listed.
+async fn maps(client: &Client, allow_incomplete: bool) -> anyhow::Result<Vec<String>> {
+    let pools: Api<DecodeGuard<IPPool>> = Api::all(client.clone());
+    let mut attempt = 1;
+    loop {
+        let (read, missing) = read(client, allow_incomplete).await?;
+        let (exports, mut lacking) = plan(&read, clock::now());
+        lacking.extend(missing);
+        let mut is_stale = false;
+        for export in exports {
+            let (allocated, history) = (export.allocated, export.history);
+            match write(&pools, &export).await {
+                Ok(()) => info!(pool = export.pool, allocated, history, "maps written"),
+                Err(error) => {
+                    is_stale |= error.is_stale();
+                    lacking.push(format!(
+                        "IPPool {} cannot be written, run the command again: {error}",
+                        export.pool
+                    ));
+                }
+            }
+        }
+        if !is_stale || attempt == ATTEMPTS {
+            return Ok(lacking);
+        }
+        attempt += 1;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Writes the maps of one pool, unless the stored ones are right.
+async fn write(pools: &Api<DecodeGuard<IPPool>>, export: &Export) -> Result<(), WriteError> {
+    let Some(patch) = &export.patch else {
+        return Ok(());
+    };
+    let patch = Patch::Json::<()>(to_patch(patch)?);
+    bounded(pools.patch(&export.pool, &PatchParams::default(), &patch))
+        .await
+        .map(|_| ())
+}
+
+fn to_patch(operations: &[Value]) -> Result<json_patch::Patch, WriteError> {
+    serde_json::from_value(Value::Array(operations.to_vec()))
+        .map_err(|error| WriteError::Refused(error.to_string()))
 }
 
 /// Whether the conditions are to be removed, and what forbids it.

@@ -1,3 +1,5 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use harvester_lb_fixtures::{self as fixtures, stored, subnet as range, with};
 use serde_json::json;
 
@@ -258,5 +260,35 @@ async fn ops_2_a_list_that_fails_otherwise_is_an_error_in_every_case() {
         let error = read(&client, allow_incomplete).await.err().unwrap();
         let said = format!("{error:#}");
         assert!(said.contains("kind IPPool cannot be listed"), "{said}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pool_5_a_pool_that_was_written_meanwhile_is_computed_again() {
+    for conflicts in [1, ATTEMPTS] {
+        let stored_pool = stored(fixtures::pool("p", &[range("172.20.1.0/29")]), "u-pool", 7);
+        let patches = Arc::new(AtomicU32::new(0));
+        let seen = Arc::clone(&patches);
+        let client = crate::fake::client(move |request| {
+            let items = match request.path.rsplit('/').next() {
+                Some("ippools") => vec![stored_pool.clone()],
+                _ => Vec::new(),
+            };
+            let is_patch = request.method == http::Method::PATCH;
+            std::future::ready(
+                if is_patch && seen.fetch_add(1, Ordering::Relaxed) < conflicts {
+                    crate::fake::failure(409, "Conflict")
+                } else if is_patch {
+                    (200, stored_pool.clone())
+                } else {
+                    (200, json!({"metadata": {}, "items": items}))
+                },
+            )
+        });
+        let lacking = maps(&client, false).await.unwrap();
+        let is_written = conflicts < ATTEMPTS;
+        assert_eq!(lacking.is_empty(), is_written, "{lacking:?}");
+        let wanted = if is_written { conflicts + 1 } else { ATTEMPTS };
+        assert_eq!(patches.load(Ordering::Relaxed), wanted);
     }
 }

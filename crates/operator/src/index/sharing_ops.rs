@@ -1,0 +1,132 @@
+//! Operations of the controllers on what the leader knows of shared addresses (SHR-1 to SHR-9): who is in a group, whose
+//! record it has, how its ports are named. As in [`leader_ops`](super::leader_ops), a standby has none of it.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use harvester_lb_core::cached;
+use harvester_lb_core::sharing::group::Role;
+use harvester_lb_core::sharing::naming::{Observed, Stored as StoredNames};
+use harvester_lb_ipam::{Grant, Micros, Owner, OwnerId, Record, RecordSpec};
+use harvester_lb_object::{Key, Version};
+
+use super::Index;
+use super::leader_ops::NotLeader;
+
+/// The load balancers of a group, and its records.
+#[derive(Debug)]
+pub struct Members {
+    /// That of its name, and all that name it, each with one that shares its own address (SHR-7).
+    pub parties: Vec<(Key, Option<Key>)>,
+    /// The Bound records.
+    pub records: Vec<Record>,
+}
+
+/// Shared addresses.
+impl Index {
+    /// The load balancers of a group, existing or not, each with one that shares its own address, and the Bound records of the
+    /// group; `None` if nobody names it and nobody else owns its Service, or on a standby.
+    pub fn group(&self, key: &Key) -> Option<Members> {
+        self.with_leader(|leader| {
+            // Most load balancers share nothing.
+            if !leader.sharing.is_group(key) && !leader.ledger.is_handed_over(&cached::id(key)) {
+                leader.roles.remove(key);
+                return None;
+            }
+            let records = leader.ledger.bound_records_of(&cached::id(key));
+            let secondary = |lb: &Key| {
+                let bound = leader.ledger.bound_records_of(&cached::id(lb));
+                let addrs: Vec<IpAddr> = bound.iter().map(|it| it.spec.addr).collect();
+                leader.sharing.secondary_of(lb, &addrs).cloned()
+            };
+            let naming = leader.sharing.naming(key);
+            let all = [key].into_iter().chain(naming.filter(|lb| *lb != key));
+            let parties = all.map(|lb| (lb.clone(), secondary(lb))).collect();
+            Some(Members { parties, records })
+        })
+        .flatten()
+    }
+
+    /// The Bound records of a load balancer, also those that another one of its group owns; empty on a standby.
+    pub fn bound_records_of(&self, id: &OwnerId) -> Vec<Record> {
+        self.with_leader(|leader| leader.ledger.bound_records_of(id))
+            .unwrap_or_default()
+    }
+
+    /// The groups that load balancers name; empty on a standby.
+    pub fn groups(&self) -> Vec<Key> {
+        self.with_leader(|leader| leader.sharing.all().cloned().collect())
+            .unwrap_or_default()
+    }
+
+    /// Notes the role in a group that the reconcile of a load balancer acts on. No-op on a standby.
+    pub fn saw_role(&self, group: &Key, lb: &Key, role: Option<&Role>) {
+        self.with_leader(|leader| leader.saw_role(group, &lb.name, role));
+    }
+
+    /// The load balancers of a group that have not acted on their present role yet; empty on a standby.
+    pub fn outdated_roles(&self, group: &Key, roles: &BTreeMap<String, Role>) -> Vec<Key> {
+        self.with_leader(|leader| leader.outdated_roles(group, roles))
+            .unwrap_or_default()
+    }
+
+    /// The names of the ports of a primary, with how long they have been these, and the present time on that clock.
+    pub fn observe_names(&self, lb: &Key, stored: &StoredNames) -> (Observed, Duration) {
+        let observe = |before: Option<&Observed>, now: Duration| {
+            (Observed::after(before, stored.clone(), now), now)
+        };
+        let observed = self.with_leader(|leader| {
+            let now = leader.began.elapsed();
+            let (observed, now) = observe(leader.port_names.get(lb), now);
+            leader.port_names.insert(lb.clone(), observed.clone());
+            (observed, now)
+        });
+        observed.unwrap_or_else(|| observe(None, Duration::ZERO))
+    }
+
+    /// Forgets the names of the ports of a load balancer that shares its address with nobody.
+    pub fn forget_names(&self, lb: &Key) {
+        self.with_leader(|leader| leader.port_names.remove(lb));
+    }
+
+    /// The record to write when another load balancer of the group is to own it (SHR-5); `None` if the address is not Bound.
+    pub fn hand_over(&self, addr: IpAddr, to: &Owner) -> Result<Option<Record>, NotLeader> {
+        self.with_leader(|leader| leader.ledger.hand_over(addr, to))
+            .ok_or(NotLeader)
+    }
+
+    /// The record to write for the address of a group that lost its own, and the version that it replaces (IPA-7).
+    pub fn restore_shared(
+        &self,
+        group: &Key,
+        owner: &Owner,
+        pool: Option<&str>,
+        now: Micros,
+    ) -> Result<Option<(RecordSpec, Option<Version>)>, NotLeader> {
+        self.with_leader(|leader| {
+            let id = cached::id(group);
+            let mut addrs = leader.ledger.unrecorded(&id).into_iter();
+            addrs.find_map(|addr| leader.ledger.restore(&id, owner, addr, pool, now))
+        })
+        .ok_or(NotLeader)
+    }
+
+    /// What the holder of a Bound record is granted; `None` if the address has none, or on a standby.
+    pub fn grant_of(&self, addr: IpAddr) -> Option<Grant> {
+        self.with_leader(|leader| leader.ledger.grant_of(addr))
+            .flatten()
+    }
+
+    /// Whether a load balancer has an address, or may have one, without a word of its status; false on a standby.
+    pub fn has_address(&self, lb: &Key) -> bool {
+        self.with_leader(|leader| leader.ledger.has_address(&cached::id(lb)))
+            .unwrap_or(false)
+    }
+
+    /// Whether an address is one that [`has_address`](Self::has_address) speaks of.
+    pub fn is_address_of(&self, addr: IpAddr, lb: &Key) -> bool {
+        self.with_leader(|leader| leader.ledger.is_address_of(addr, &cached::id(lb)))
+            .unwrap_or(false)
+    }
+}

@@ -1,0 +1,130 @@
+//! Changes of load balancers that share an address: to another group, to a pool that has nothing for the primary, and a
+//! Service of somebody else under the name of the group (SHR-1, SHR-4, SHR-5, SHR-7).
+
+use std::sync::Arc;
+
+use anyhow::ensure;
+use harvester_lb_api::Phase;
+use harvester_lb_e2e::{Test, World};
+use harvester_lb_fixtures::subnet;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
+
+use super::sharing::{carries, has_role, name_primary, naming, on_ports, serves, slice_is, stage};
+use super::support::RuleHelpers;
+
+pub(crate) fn tests() -> Vec<Test> {
+    harvester_lb_e2e::tests![
+        shr_4_a_service_of_somebody_else_has_the_name_of_the_group,
+        shr_5_a_primary_that_nothing_is_free_for_keeps_the_address_that_others_share,
+        shr_7_from_one_group_to_another,
+    ]
+}
+
+async fn shr_7_from_one_group_to_another(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "shr7-groups";
+    stage(&world, ns, "10.244.4.0/24", &["web"]).await?;
+    let first = world.announced(ns, "p", on_ports(ns, "web", &[80])).await?;
+    let second = world.announced(ns, "q", on_ports(ns, "web", &[80])).await?;
+    world
+        .lb_with(naming(ns, "m", "p"), on_ports(ns, "web", &[81]))
+        .await?;
+    serves(&world, ns, "m", &first).await?;
+    carries(&world, ns, "p", &[80, 81], &["m", "p"]).await?;
+    for (to, address, from) in [("q", &second, "p"), ("p", &first, "q")] {
+        world
+            .merge(&world.lbs(ns), "m", name_primary(Some(to)))
+            .await?;
+        serves(&world, ns, "m", address).await?;
+        carries(&world, ns, to, &[80, 81], &["m", to]).await?;
+        slice_is(&world, ns, "m", to, &["81-tcp"]).await?;
+        carries(&world, ns, from, &[80], &[from]).await?;
+        for (name, address) in [("p", &first), ("q", &second)] {
+            let owner = world.phase(address, Phase::Bound).await?;
+            ensure!(owner == format!("{ns}/{name}"), "{address}: {owner}");
+        }
+    }
+    // The one that it left may go, with its address.
+    world.delete_lb(ns, "q").await?;
+    world.phase(&second, Phase::Released).await?;
+    serves(&world, ns, "m", &first).await?;
+    Ok(())
+}
+
+async fn shr_5_a_primary_that_nothing_is_free_for_keeps_the_address_that_others_share(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "shr5-full";
+    stage(&world, ns, "10.244.5.0/24", &["web"]).await?;
+    let full = "shr5-full-other";
+    world.ranges(full, &[subnet("10.244.6.0/30")]).await?;
+    for name in ["x", "y"] {
+        let mut spec = on_ports(full, "web", &[80]);
+        spec["ipPool"] = full.into();
+        world.announced(ns, name, spec).await?;
+    }
+    let address = world
+        .announced(ns, "web", on_ports(ns, "web", &[80]))
+        .await?;
+    world
+        .lb_with(naming(ns, "b", "web"), on_ports(ns, "web", &[81]))
+        .await?;
+    serves(&world, ns, "b", &address).await?;
+    let is_of = |pool: &str| json!({"spec": {"ipPool": pool}});
+    world.merge(&world.lbs(ns), "web", is_of(full)).await?;
+    world
+        .lb_until(ns, "web", "not ready", |lb| {
+            harvester_lb_e2e::read::ready(lb).is_some_and(|(status, _, _)| status == "False")
+        })
+        .await?;
+    world
+        .at_rest(ns, &[ns], std::time::Duration::from_secs(1))
+        .await?;
+    carries(&world, ns, "web", &[80, 81], &["b", "web"]).await?;
+    let owner = world.phase(&address, Phase::Bound).await?;
+    ensure!(owner == format!("{ns}/web"), "{owner}");
+    serves(&world, ns, "b", &address).await?;
+    world.merge(&world.lbs(ns), "web", is_of(ns)).await?;
+    serves(&world, ns, "web", &address).await?;
+    serves(&world, ns, "b", &address).await?;
+    Ok(())
+}
+
+async fn shr_4_a_service_of_somebody_else_has_the_name_of_the_group(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "shr4-foreign";
+    stage(&world, ns, "10.244.7.0/24", &["web"]).await?;
+    let foreign: Service = serde_json::from_value(json!({
+        "metadata": {"namespace": ns, "name": "web", "labels": {"app": "theirs"}},
+        "spec": {"ports": [{"name": "http", "port": 8080}]},
+    }))?;
+    let services = world.services(ns);
+    let created = services.create(&PostParams::default(), &foreign).await?;
+    world.lb(ns, "web", on_ports(ns, "web", &[80])).await?;
+    world
+        .lb_with(naming(ns, "b", "web"), on_ports(ns, "web", &[81]))
+        .await?;
+    world.lb_reason(ns, "web", "NameConflict").await?;
+    world
+        .lb_until(ns, "b", "not ready", |lb| {
+            harvester_lb_e2e::read::ready(lb).is_some_and(|(status, _, _)| status == "False")
+        })
+        .await?;
+    world
+        .at_rest(ns, &[ns], std::time::Duration::from_secs(1))
+        .await?;
+    let now = services.get("web").await?;
+    ensure!(
+        now.metadata.resource_version == created.metadata.resource_version,
+        "it was changed: {now:#?}"
+    );
+    services.delete("web", &DeleteParams::default()).await?;
+    let address = world.lb_address(ns, "web").await?;
+    world.ingress(ns, "web", json!([{ "ip": address }])).await?;
+    has_role(&world, ns, "b", "Secondary").await?;
+    carries(&world, ns, "web", &[80, 81], &["b", "web"]).await?;
+    serves(&world, ns, "b", &address).await?;
+    Ok(())
+}
