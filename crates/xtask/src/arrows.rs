@@ -258,7 +258,7 @@ fn impure(source: &str, text: &str, words: &[&str]) -> Faults {
     let mut faults = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let code = line.split("//").next().unwrap_or_default();
-        for word in words.iter().filter(|w| code.contains(**w)) {
+        for word in words.iter().filter(|w| names(code, w)) {
             faults.push(format!(
                 "{source}:{} uses {word}; this part is pure",
                 number + 1
@@ -266,6 +266,18 @@ fn impure(source: &str, text: &str, words: &[&str]) -> Faults {
         }
     }
     faults
+}
+
+/// Whether the code has this word, and not only as a part of a longer name.
+fn names(code: &str, word: &str) -> bool {
+    let is_name = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(word).any(|(at, _)| {
+        let before = code.get(..at).unwrap_or_default();
+        let after = code.get(at + word.len()..).unwrap_or_default();
+        let continues = word.starts_with(is_name) && before.ends_with(is_name);
+        let goes_on = word.ends_with(is_name) && after.starts_with(is_name);
+        !continues && !goes_on
+    })
 }
 
 fn judge(graph: &Graph) -> Faults {
@@ -402,5 +414,16 @@ mod tests {
             impure("a.rs", "\nstd::fs::read(a)", &["std::fs"]),
             ["a.rs:2 uses std::fs; this part is pure"]
         );
+    }
+
+    #[test]
+    fn a_longer_name_is_another_name() {
+        let forbidden = |text| !impure("a.rs", text, &["Client", "async "]).is_empty();
+        for text in ["kube::Client", "Client::new()", "async fn a()", "(Client)"] {
+            assert!(forbidden(text), "{text}");
+        }
+        for text in ["ClientId", "DhcpClient", "my_Client", "an_async fn"] {
+            assert!(!forbidden(text), "{text}");
+        }
     }
 }

@@ -137,7 +137,10 @@ impl Client {
     pub fn handle(&mut self, input: Input<'_>, now: Now, out: &mut Vec<Output>) {
         if !matches!(self.state, State::Stopped) {
             self.expire(now, out);
-            self.correct_record(now, out);
+            if self.correct_record(now, out) {
+                // Recorded times are whole microseconds: by the new ones it may be over now.
+                self.expire(now, out);
+            }
         }
         match input {
             Input::Time => {}
@@ -198,8 +201,8 @@ impl Client {
     }
 
     /// Records the lease again if the wall clock was set back: by the recorded times the operator would serve the address
-    /// after the lease has expired (DHC-3).
-    fn correct_record(&mut self, now: Now, out: &mut Vec<Output>) {
+    /// after the lease has expired (DHC-3). Whether it did.
+    fn correct_record(&mut self, now: Now, out: &mut Vec<Output>) -> bool {
         if let Some(held) = &mut self.held
             && let (Some(deadlines), Some(times)) = (&held.deadlines, &mut held.lease.times)
         {
@@ -208,8 +211,10 @@ impl Client {
             if late > CLOCK_TOLERANCE {
                 *times = real;
                 out.push(Output::Record(held.lease));
+                return true;
             }
         }
+        false
     }
 
     /// The lease begins: the address may be served.

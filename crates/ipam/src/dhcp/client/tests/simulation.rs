@@ -351,7 +351,12 @@ impl World {
             match wakeup {
                 None => assert!(is_endless && self.client.state() == StateName::Bound),
                 Some(wakeup) => {
-                    assert!(wakeup > self.mono);
+                    assert!(
+                        wakeup > self.mono,
+                        "{wakeup:?} at {:?}: {:?}",
+                        self.mono,
+                        self.client
+                    );
                     let may_wait = matches!(
                         self.client.state(),
                         StateName::Bound | StateName::Renewing | StateName::Rebinding
