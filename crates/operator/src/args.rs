@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, env = "ADMIN_ADDRESS", default_value = "[::]:8081")]
     pub admin_address: SocketAddr,
     /// The DHCP client for load balancers with `ipam: dhcp`.
-    #[arg(long, env = "DHCP_MODE", value_enum, default_value_t = DhcpMode::KubeVip)]
+    #[arg(long, env = "DHCP_MODE", value_enum, default_value_t = DhcpMode::KubeVip, global = true)]
     pub dhcp_mode: DhcpMode,
     /// Maximum number of backends with a metric series each.
     #[arg(long, env = "BACKEND_METRICS_LIMIT", default_value_t = 2000)]
@@ -138,6 +138,8 @@ pub enum Output {
 pub enum DhcpMode {
     /// kube-vip, for Services with the address 0.0.0.0.
     KubeVip,
+    /// The subcommand `dhcp` of this program (DHC-1).
+    Builtin,
 }
 
 impl Args {
