@@ -6,3 +6,13 @@
 //! | [`record`] | the lease of an IPAllocation `dhcp-<uid>`, read and written |
 
 pub mod record;
+
+/// Who leases the addresses of load balancers of VM type with `ipam: dhcp` (OPS-3).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// kube-vip, for Services with the address 0.0.0.0. Leases of our own are given back (DHC-6).
+    #[default]
+    KubeVip,
+    /// The DHCP process (DHC-1).
+    Builtin,
+}

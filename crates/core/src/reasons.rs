@@ -44,6 +44,9 @@ pub const BACKEND_ADDRESS_REFUSED: &str = "BackendAddressRefused";
 /// Condition: virtual machines of another namespace report the same address (BE-8).
 pub const BACKEND_ADDRESS_SHARED: &str = "BackendAddressShared";
 
+/// Condition: the load balancer names an interface of the nodes that it may not name (KVA-2).
+pub const INTERFACE_NOT_ALLOWED: &str = "InterfaceNotAllowed";
+
 /// Condition: the load balancer shares an address (SHR-3). Its reason is its role, [`SHARED_PRIMARY`], [`SHARED_SECONDARY`] or
 /// [`SHARED_HOLDER`]; False: why it has an address of its own, although it asks for that of another one.
 pub const ADDRESS_SHARED: &str = "AddressShared";

@@ -7,8 +7,11 @@ use clap::{Parser, Subcommand, ValueEnum};
 use harvester_lb_api::keys;
 use harvester_lb_controller_kit::lease;
 use harvester_lb_core::backend_addresses::{Cidr, Denied};
+use harvester_lb_core::dhcp::Mode;
+use harvester_lb_core::kube_vip_annotations::Interfaces;
 
 use crate::duration;
+use crate::settings::Settings;
 use crate::timings::Timings;
 
 pub mod webhook;
@@ -49,6 +52,10 @@ pub struct Args {
     /// does the environment variable.
     #[arg(long, env = "BACKEND_DENY_CIDR", global = true)]
     pub backend_deny_cidr: Vec<Denied>,
+    /// Interfaces of the nodes that LoadBalancers may name with the annotation kube-vip.io/serviceInterface: a comma list.
+    /// Without it none may be named.
+    #[arg(long, env = "SERVICE_INTERFACES", default_value = "", global = true)]
+    pub service_interfaces: Interfaces,
     /// Time after which a Lease that is not renewed expires, in whole seconds.
     #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration::parse)]
     pub lease_duration: Duration,
@@ -157,6 +164,18 @@ impl Args {
     pub fn denied_to_backends(&self) -> Vec<Cidr> {
         let lists = self.backend_deny_cidr.iter();
         lists.flat_map(|list| list.0.iter().copied()).collect()
+    }
+
+    /// The decisions of the administrator about load balancers.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            denied_to_backends: self.denied_to_backends(),
+            interfaces: self.service_interfaces.clone(),
+            dhcp_mode: match self.dhcp_mode {
+                DhcpMode::KubeVip => Mode::KubeVip,
+                DhcpMode::Builtin => Mode::Builtin,
+            },
+        }
     }
 
     /// The holderIdentity of this process in the Lease: host name and pod uid. Without a pod uid a random number replaces

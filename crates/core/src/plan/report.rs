@@ -198,6 +198,7 @@ pub(super) fn of_vm(
 ) -> StatusUpdate {
     let mut extras = extras(address, &view.found);
     extras.push(readiness::port_mismatch(Some(vm)));
+    extras.push(view.annotations.condition());
     StatusUpdate {
         allocated: FieldUpdate::Set(Some(address.allocated.clone())),
         backend_servers: servers(view),

@@ -6,6 +6,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
 use crate::desired::{ADDRESS_TYPE, DesiredPort, Ownership};
+use crate::kube_vip_annotations::Source;
 use crate::plan::goal::Address;
 use crate::plan::health::{CheckSource, Health, Paced};
 use crate::plan::outline::{OnFailure, Plan, ServiceOf};
@@ -123,7 +124,9 @@ fn service_step(
     ports: &[DesiredPort],
     address: &str,
 ) -> Option<Guarded> {
-    let mut step = guarded(share::write_service(&view.objects, owners, ports, address)?);
+    let annotations = Source::Own(view.annotations.clone());
+    let step = share::write_service(&view.objects, owners, ports, address, &annotations)?;
+    let mut step = guarded(step);
     if let Sharing::Primary(primary) = &view.sharing {
         let members = primary.members.iter().cloned();
         let all = members.chain(view.objects.other_owners()).collect();

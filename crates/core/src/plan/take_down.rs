@@ -20,6 +20,7 @@ pub(super) fn waiting<'a>(view: &View<'_>, vm: Option<&VmSpec>, waiting: &Waitin
         &DiscoveredBackends::default(),
     );
     extras.push(readiness::port_mismatch(vm));
+    extras.push(view.annotations.condition());
     // For cluster type the guest writes `status.address` (REC-1).
     let is_vm = vm.is_some();
     let status = StatusUpdate {
@@ -57,6 +58,7 @@ pub(super) fn address_only<'a>(view: &View<'_>, address: &Address) -> Plan<'a> {
     let is_free = present.unwrap_or_default().is_empty();
     let mut extras = report::extras(address, &DiscoveredBackends::default());
     extras.push(readiness::port_mismatch(None));
+    extras.push(view.annotations.condition());
     let allocated = if address.is_by_dhcp() {
         details::allocated_by_guest()
     } else {

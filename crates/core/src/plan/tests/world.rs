@@ -181,18 +181,17 @@ impl World {
             }
             Goal::AddressOnly(_) | Goal::Wait(..) => {}
         }
+        let objects = Objects {
+            key,
+            service: self.service.as_ref(),
+            slice: self.slice.as_ref(),
+        };
         View {
-            sharing: crate::plan::Sharing::Alone,
-            lb: &self.lb,
-            objects: Objects {
-                key,
-                service: self.service.as_ref(),
-                slice: self.slice.as_ref(),
-            },
             has_foreign_slice: self.has_foreign_slice,
             found,
             checks: self.checks.clone(),
             verdict_pause: self.verdict_pause,
+            ..View::of(&self.lb, objects)
         }
     }
 

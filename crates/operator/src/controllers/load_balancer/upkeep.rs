@@ -6,6 +6,7 @@ use harvester_lb_api::condition::{self, READY};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::kube_vip_annotations::Source;
 use harvester_lb_core::plan::{self, Objects, View};
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::service::{self, Others};
@@ -66,7 +67,9 @@ pub async fn keep_up(ctx: &Context, group: &Group) -> Result<Requeue, WriteError
     };
     let (others, members) = (Others::of(&snapshot, true), members(&snapshot));
     let address = record.spec.addr.to_string();
-    let plan = plan::share::without_primary(&objects, &others, &members, &address, !exists);
+    let annotations = Source::of_group(&key.name, holder, &ctx.index.settings.interfaces);
+    let plan =
+        plan::share::without_primary(&objects, &others, &members, &address, &annotations, !exists);
     let none = LoadBalancer::default();
     apply::apply(ctx, &View::of(&none, objects), &plan).await?;
     if !exists {
