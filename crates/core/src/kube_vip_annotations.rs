@@ -37,6 +37,11 @@ impl Interfaces {
     pub fn allow(&self, name: &str) -> bool {
         self.0.contains(name)
     }
+
+    /// Their names.
+    pub fn names(&self) -> impl Iterator<Item = String> {
+        self.0.iter().cloned()
+    }
 }
 
 impl FromIterator<String> for Interfaces {

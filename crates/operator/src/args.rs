@@ -52,10 +52,10 @@ pub struct Args {
     /// does the environment variable.
     #[arg(long, env = "BACKEND_DENY_CIDR", global = true)]
     pub backend_deny_cidr: Vec<Denied>,
-    /// Interfaces of the nodes that LoadBalancers may name with the annotation kube-vip.io/serviceInterface: a comma list.
-    /// Without it none may be named.
-    #[arg(long, env = "SERVICE_INTERFACES", default_value = "", global = true)]
-    pub service_interfaces: Interfaces,
+    /// Interface of the nodes that LoadBalancers may name with the annotation kube-vip.io/serviceInterface; without it none. The
+    /// flag is repeatable and takes a comma list, as does the environment variable.
+    #[arg(long, env = "SERVICE_INTERFACES", global = true)]
+    pub service_interfaces: Vec<Interfaces>,
     /// Time after which a Lease that is not renewed expires, in whole seconds.
     #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration::parse)]
     pub lease_duration: Duration,
@@ -166,11 +166,19 @@ impl Args {
         lists.flat_map(|list| list.0.iter().copied()).collect()
     }
 
+    /// The interfaces that load balancers may name (KVA-2).
+    pub fn interfaces(&self) -> Interfaces {
+        self.service_interfaces
+            .iter()
+            .flat_map(Interfaces::names)
+            .collect()
+    }
+
     /// The decisions of the administrator about load balancers.
     pub fn settings(&self) -> Settings {
         Settings {
             denied_to_backends: self.denied_to_backends(),
-            interfaces: self.service_interfaces.clone(),
+            interfaces: self.interfaces(),
             dhcp_mode: match self.dhcp_mode {
                 DhcpMode::KubeVip => Mode::KubeVip,
                 DhcpMode::Builtin => Mode::Builtin,
@@ -304,6 +312,17 @@ mod tests {
             "--backend-deny-cidr=10.0.0.0/8",
         ];
         assert_eq!(check(&flags), (Output::Json, Duration::ZERO, 1));
+    }
+
+    #[test]
+    fn kva_2_interfaces_that_load_balancers_may_name() {
+        let interfaces = |args: &[&str]| parse(args).interfaces();
+        let flag = "--service-interfaces";
+        assert_eq!(interfaces(&[]), Interfaces::default());
+        assert_eq!(interfaces(&[flag, ""]), Interfaces::default());
+        let all = interfaces(&[flag, "a, b", flag, "c"]);
+        assert_eq!(all, "a,b,c".parse().unwrap());
+        assert_eq!(interfaces(&["webhook", flag, "a,b,c"]), all);
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn kva_1_the_annotations_follow_the_load_balancer() {
             copy(&mut service, &own("1", lb));
             assert_eq!(service, again, "{before:?}, {lb:?}");
         }
-        assert_eq!(note(&service).is_some(), false, "{before:?}");
+        assert_eq!(note(&service), None, "{before:?}");
     }
 }
 

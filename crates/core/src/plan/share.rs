@@ -118,7 +118,7 @@ fn owner(view: &View<'_>) -> (String, String) {
     (name, meta.uid.clone().unwrap_or_default())
 }
 
-/// Creates or patches the Service; `None` if it is as desired.
+/// Creates or patches the Service, with the annotations for kube-vip (KVA-1); `None` if it is as desired.
 pub(super) fn write_service(
     objects: &Objects<'_>,
     owners: &[(String, String)],

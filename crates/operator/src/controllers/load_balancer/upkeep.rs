@@ -44,7 +44,8 @@ pub fn wake(ctx: &Context, group: &Group) {
 }
 
 /// Keeps the record and the Service of those that share an address up to date. Not called if the plan of a primary has just done so:
-/// it is gone, its spec is refused, it stays as it is for another reason, or it is a later one of the name.
+/// it is gone, its spec is refused, it stays as it is for another reason, or it is a later one of the name. After it the annotations for
+/// kube-vip are those of the holder, once they are edited (KVA-1).
 pub async fn keep_up(ctx: &Context, group: &Group) -> Result<Requeue, WriteError> {
     let snapshot = group.snapshot();
     let Some(holder) = snapshot.holder() else {
