@@ -4,8 +4,10 @@
 //! | module | owns |
 //! |---|---|
 //! | [`record`] | the lease of an IPAllocation `dhcp-<uid>`, read and written |
+//! | [`serving`] | what the operator does about the address, from the record |
 
 pub mod record;
+pub mod serving;
 
 /// Who leases the addresses of load balancers of VM type with `ipam: dhcp` (OPS-3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

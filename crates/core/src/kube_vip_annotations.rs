@@ -14,6 +14,7 @@ use harvester_lb_api::meta::annotation;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use crate::dhcp::serving::Handed;
 use crate::spec_annotations::shown;
 use crate::status::{self, ExtraCondition};
 
@@ -82,6 +83,8 @@ pub struct Wanted {
     values: BTreeMap<String, String>,
     /// An interface that it names and may not, and those that it may name.
     refused: Option<(String, Interfaces)>,
+    /// What kube-vip's DHCP client is to ask for.
+    handed: Option<Handed>,
 }
 
 impl Wanted {
@@ -100,7 +103,15 @@ impl Wanted {
             uid: meta.uid.clone().unwrap_or_default(),
             values,
             refused: refused.map(|name| (name.to_owned(), allowed.clone())),
+            handed: None,
         }
+    }
+
+    /// The same, with what kube-vip's DHCP client is to ask for unless the Service says so already (DHC-6).
+    #[must_use]
+    pub const fn handing(mut self, handed: Option<Handed>) -> Self {
+        self.handed = handed;
+        self
     }
 
     /// The condition that its interface is not allowed (KVA-2).
@@ -189,6 +200,25 @@ struct Heir {
 
 /// Brings the annotations of a Service up to date.
 pub fn copy(service: &mut ObjectMeta, source: &Source) {
+    if let Source::Own(Wanted {
+        handed: Some(handed),
+        ..
+    }) = source
+    {
+        let annotations = service.annotations.get_or_insert_default();
+        for (key, value) in [
+            (
+                keys::ANNOTATION_KUBE_VIP_REQUESTED_IP,
+                handed.address.to_string(),
+            ),
+            (
+                keys::ANNOTATION_KUBE_VIP_HARDWARE,
+                handed.hardware.to_string(),
+            ),
+        ] {
+            annotations.entry(key.to_owned()).or_insert(value);
+        }
+    }
     let note = annotation(service, keys::ANNOTATION_COPIED);
     if note.is_none() && matches!(source, Source::Own(wanted) if wanted.values.is_empty()) {
         return;

@@ -12,6 +12,10 @@ pub const BACKENDS_WITHOUT_IP: &str = "BackendsWithoutIP";
 pub const BACKENDS_UNHEALTHY: &str = "BackendsUnhealthy";
 /// Reason: a Service or EndpointSlice of the load balancer's name has another owner (SVC-1).
 pub const NAME_CONFLICT: &str = "NameConflict";
+/// Reason: there is no DHCP lease (DHC-1).
+pub const WAITING_FOR_LEASE: &str = "WaitingForLease";
+/// Reason: the annotation `dhcp-hardware-address` is no hardware address (DHC-1).
+pub const INVALID_HARDWARE_ADDRESS: &str = "InvalidHardwareAddress";
 /// Reason: the API server rejects an object.
 pub const API_ERROR: &str = "ApiError";
 /// Reason: the object needs a feature of a later version (IPA-9).

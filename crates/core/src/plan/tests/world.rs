@@ -103,6 +103,7 @@ pub(super) fn address(ip: &str) -> Address {
         standing: Standing::InPool,
         unserved: None,
         shared: None,
+        origin: crate::plan::Origin::Pool,
     }
 }
 
@@ -114,6 +115,7 @@ pub(super) fn wait(lb: &LoadBalancer) -> Goal {
         address_conflict: None,
         extra_records: Vec::new(),
         pool: None,
+        lease: None,
         is_name_taken: false,
     };
     Goal::Wait(vm.map(Box::new), waiting)

@@ -36,7 +36,7 @@ pub fn case<'a>(ctx: &Context, key: &Key, lb: &'a Lb) -> Case<'a> {
     match lb {
         Lb::Invalid(meta, why) => Case::Invalid(meta, why),
         Lb::Valid(lb) if lb.metadata.deletion_timestamp.is_some() => Case::Deleting(lb),
-        Lb::Valid(lb) => match ctx.index.unsupported(&lb.metadata) {
+        Lb::Valid(lb) => match ctx.index.stores.unsupported(&lb.metadata) {
             Some(why) => Case::Unsupported(lb, why),
             None => Case::Usual(lb, group::standing(ctx, key, lb)),
         },
