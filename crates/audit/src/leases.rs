@@ -1,61 +1,14 @@
 //! DHCP leases of load balancers of VM type (DHC-1, DHC-3, DHC-4): their records, and what the Services show.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
-
-use harvester_lb_api::{Condition, IPAllocation, Phase, keys};
+use harvester_lb_api::{Condition, Phase, keys};
 
 use crate::finding::{Finding, ObjectRef, Report, describe, must};
 use crate::kinds;
 use crate::meta::{asked, is_ours, name_of};
 use crate::objects::{Lb, Objects};
-use crate::snapshot::Snapshot;
 
 /// Reason of the condition `Ready` of a load balancer without a lease.
 const WAITING: &str = "WaitingForLease";
-
-/// The leases by the uid of the load balancer; `None`: one that cannot be read (IPA-9).
-pub(crate) struct Leases<'a>(BTreeMap<&'a str, Option<&'a IPAllocation>>);
-
-impl<'a> Leases<'a> {
-    pub(crate) fn read(snapshot: &'a Snapshot) -> Self {
-        let unknown = snapshot.undecodable.iter();
-        let unknown = unknown
-            .filter(|object| object.kind == "IPAllocation")
-            .map(|object| (&*object.name, None));
-        let known = snapshot.records.iter();
-        let known =
-            known.map(|record| (name_of(record), Some(record).filter(|it| is_readable(it))));
-        let all = known.chain(unknown).filter_map(|(name, record)| {
-            let uid = name.strip_prefix(keys::LEASE_RECORD_PREFIX)?;
-            Some((uid, record))
-        });
-        Self(all.collect())
-    }
-
-    /// Whether a load balancer has a lease that cannot be read: it is left alone.
-    pub(crate) fn is_unreadable(&self, uid: &str) -> bool {
-        matches!(self.0.get(uid), Some(None))
-    }
-
-    /// The record of a load balancer.
-    fn of(&self, uid: &str) -> Option<&'a IPAllocation> {
-        self.0.get(uid).copied().flatten()
-    }
-
-    /// DHC-5: the leased addresses, which count as taken.
-    pub(crate) fn addresses(&self) -> impl Iterator<Item = IpAddr> {
-        let all = self.0.values().flatten();
-        all.filter(|record| matches!(record.spec.phase, Phase::Bound | Phase::Releasing))
-            .filter_map(|record| record.spec.address.parse().ok())
-    }
-}
-
-/// Whether a record says what its phase needs.
-fn is_readable(record: &IPAllocation) -> bool {
-    let has_address = record.spec.address.parse::<IpAddr>().is_ok();
-    record.spec.lease.is_some() && (record.spec.phase == Phase::Pending || has_address)
-}
 
 /// `spec.loadBalancerIP` of the Service of a load balancer that uses DHCP: the leased address, or 0.0.0.0 for kube-vip. `None`: it is
 /// not to have a Service, and waits.
@@ -100,8 +53,7 @@ pub(crate) fn waits(lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
 /// DHC-4: leases of load balancers that are gone.
 pub(crate) fn check_leftovers(objects: &Objects<'_>, report: &mut Report) {
     let exists = |uid: &str| objects.lbs.values().any(|lb| lb.uid == uid);
-    let records = objects.leases.0.values().flatten();
-    let left = records.filter(|record| {
+    let left = objects.leases.all().filter(|record| {
         let owner = &record.spec.owner;
         let of_unknown = objects.unknown.lbs.contains(&harvester_lb_object::Key::new(
             &*owner.namespace,

@@ -14,7 +14,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::exclusions::excluded;
 use crate::finding::ObjectRef;
-use crate::leases::Leases;
+use crate::lease_records::Leases;
 use crate::machines::Machines;
 use crate::meta::{
     address_of_name, annotation, asked, given, is_misnamed, is_ours, key_of, name_of, requested,
