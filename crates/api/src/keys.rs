@@ -87,6 +87,9 @@ pub const LEASE_NAMESPACE: &str = "kube-system";
 /// Name of the leader election Lease; the Go operator uses the same, so that the two are never active at once.
 pub const LEASE_NAME: &str = "harvester-load-balancer";
 
+/// Name of the Lease of the DHCP process, in the same namespace (DHC-1).
+pub const DHCP_LEASE_NAME: &str = "harvester-load-balancer-dhcp";
+
 /// Address of the stand-in endpoint that is published when no backend is ready (EPS-2).
 pub const DUMMY_ENDPOINT_ADDRESS: &str = "10.52.0.255";
 /// `targetRef.uid` that marks that endpoint (EPS-2).
@@ -95,5 +98,11 @@ pub const DUMMY_ENDPOINT_UID: &str = "dummy347-546a-4642-9da6-5608endpoint";
 pub const ANNOTATION_KUBE_VIP_ADDRESSES: &str = "kube-vip.io/loadbalancerIPs";
 /// On a Service: the node from which kube-vip announces its address.
 pub const ANNOTATION_KUBE_VIP_HOST: &str = "kube-vip.io/vipHost";
+/// On a Service: the address that kube-vip has leased by DHCP, or asks for (DHC-6).
+pub const ANNOTATION_KUBE_VIP_REQUESTED_IP: &str = "kube-vip.io/requestedIP";
+/// On a Service: the hardware address of kube-vip's DHCP client (DHC-6).
+pub const ANNOTATION_KUBE_VIP_HARDWARE: &str = "kube-vip.io/hwaddr";
+/// On a load balancer and its Service: the interface of the nodes that its address is on (KVA-2).
+pub const ANNOTATION_KUBE_VIP_INTERFACE: &str = "kube-vip.io/serviceInterface";
 /// `loadBalancerIP` that makes kube-vip lease an address by DHCP (OPS-3).
 pub const DHCP_ADDRESS: &str = "0.0.0.0";

@@ -4,5 +4,13 @@
 //! | module | owns |
 //! |---|---|
 //! | [`record`] | the lease of an IPAllocation `dhcp-<uid>`, read and written |
+//! | [`claim`] | what a load balancer asks for, and what its Service shows |
+//! | [`upkeep`] | the next step of the DHCP process for one load balancer |
+//! | [`events`] | the Events about leases |
+//! | [`default_route`] | the interface of the default route |
 
+pub mod claim;
+pub mod default_route;
+pub mod events;
 pub mod record;
+pub mod upkeep;

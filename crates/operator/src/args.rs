@@ -5,14 +5,19 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use harvester_lb_api::keys;
-use harvester_lb_controller_kit::lease;
+use harvester_lb_controller_kit::lease::Settings;
 use harvester_lb_core::backend_addresses::{Cidr, Denied};
+use harvester_lb_core::dhcp::claim::parse_interfaces;
 
 use crate::duration;
 use crate::timings::Timings;
 
+pub mod dhcp;
+pub mod lease;
 pub mod webhook;
 
+pub use dhcp::DhcpArgs;
+pub use lease::LeaseArgs;
 pub use webhook::WebhookArgs;
 
 /// Minimum number of workers that reconcile load balancers. A worker mostly waits for the API server.
@@ -49,18 +54,12 @@ pub struct Args {
     /// does the environment variable.
     #[arg(long, env = "BACKEND_DENY_CIDR", global = true)]
     pub backend_deny_cidr: Vec<Denied>,
-    /// Time after which a Lease that is not renewed expires, in whole seconds.
-    #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration::parse)]
-    pub lease_duration: Duration,
-    /// Time after the last renewal at which the leader stops working.
-    #[arg(long, env = "LEASE_RENEW_DEADLINE", default_value = "10s", value_parser = duration::parse)]
-    pub lease_renew_deadline: Duration,
-    /// Time between two attempts to acquire or renew the Lease.
-    #[arg(long, env = "LEASE_RETRY_PERIOD", default_value = "2s", value_parser = duration::parse)]
-    pub lease_retry_period: Duration,
-    /// Uid of this pod. A process takes the Lease of an earlier process of the same pod over at once.
-    #[arg(long, env = "POD_UID")]
-    pub pod_uid: Option<String>,
+    /// Interfaces of the nodes that load balancers may name with `kube-vip.io/serviceInterface` (KVA-2), as a comma list.
+    #[arg(long, env = "SERVICE_INTERFACES", global = true, default_value = "", value_parser = InterfaceList::parse)]
+    pub service_interfaces: InterfaceList,
+    /// The leader election.
+    #[command(flatten)]
+    pub lease: LeaseArgs,
     /// Overrides of [`Timings::default`], for tests.
     #[cfg(debug_assertions)]
     #[arg(long, env = "HLB_TIMINGS", hide = true, value_parser = Timings::parse)]
@@ -75,6 +74,9 @@ pub enum Command {
     Check(CheckArgs),
     /// Print the CustomResourceDefinitions as YAML.
     Crd,
+    /// Lease addresses of load balancers with `ipam: dhcp` from DHCP servers, with --dhcp-mode=builtin; otherwise give back
+    /// what was leased. Needs the network of the host and the capability NET_RAW.
+    Dhcp(DhcpArgs),
     /// Serve admission and conversion. Also started by the program name `harvester-load-balancer-webhook`.
     Webhook(WebhookArgs),
     /// Remove the registration of the webhook, and its Secrets, so that no request depends on it any more. Refused while
@@ -159,15 +161,6 @@ impl Args {
         lists.flat_map(|list| list.0.iter().copied()).collect()
     }
 
-    /// The holderIdentity of this process in the Lease: host name and pod uid. Without a pod uid a random number replaces
-    /// it, because two processes on one host must differ.
-    pub fn identity(&self, host: &str) -> String {
-        match self.pod_uid.as_deref().filter(|uid| !uid.is_empty()) {
-            Some(uid) => format!("{host}_{uid}"),
-            None => format!("{host}_{:016x}", fastrand::u64(..)),
-        }
-    }
-
     /// The timings of the controllers. Always the defaults in a release build.
     pub fn timings(&self) -> Timings {
         #[cfg(debug_assertions)]
@@ -178,15 +171,18 @@ impl Args {
     }
 
     /// The settings of the Lease.
-    pub fn lease(&self, host: &str) -> lease::Settings {
-        lease::Settings {
-            namespace: keys::LEASE_NAMESPACE.to_owned(),
-            name: keys::LEASE_NAME.to_owned(),
-            identity: self.identity(host),
-            duration: self.lease_duration,
-            renew_deadline: self.lease_renew_deadline,
-            retry: self.lease_retry_period,
-        }
+    pub fn lease(&self, host: &str) -> Settings {
+        self.lease.settings(keys::LEASE_NAME, host)
+    }
+}
+
+/// A comma list of interfaces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct InterfaceList(pub Vec<String>);
+
+impl InterfaceList {
+    fn parse(text: &str) -> Result<Self, String> {
+        parse_interfaces(text).map(Self)
     }
 }
 
@@ -257,14 +253,17 @@ mod tests {
 
     #[test]
     fn section_1_identity() {
-        assert_eq!(parse(&["--pod-uid", "u1"]).identity("host"), "host_u1");
+        assert_eq!(
+            parse(&["--pod-uid", "u1"]).lease.identity("host"),
+            "host_u1"
+        );
         let args = parse(&[]);
         assert_ne!(
-            args.identity("host"),
-            args.identity("host"),
+            args.lease.identity("host"),
+            args.lease.identity("host"),
             "two processes on a host differ"
         );
-        assert!(args.identity("host").starts_with("host_"));
+        assert!(args.lease.identity("host").starts_with("host_"));
     }
 
     #[test]
