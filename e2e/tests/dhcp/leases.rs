@@ -1,6 +1,5 @@
 //! One process in mode `builtin`: leases, renewal, kills, release, conflicts (DHC-1 to DHC-5).
 
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,29 +8,31 @@ use harvester_lb_api::Phase;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures as fixtures;
-use harvester_lb_testkit::{Dhcp, GATEWAY, consistently, eventually, lan};
+use harvester_lb_testkit::{GATEWAY, consistently, eventually, lan};
 use kube::api::PostParams;
 use serde_json::json;
 
 use crate::stage::{
-    NODE, address, bound, counter, delete, held, lease, leased, no_record, phase, record_until,
-    serve, set, start, unserve,
+    NODE, address, bound, counter, delete, dnsmasq, given_back, held, kea, lease, leased,
+    no_record, phase, record_name, record_until, serve, set, start, unserve,
 };
 
-/// Lifetime of Kea's leases: T1 is a few seconds away.
-const SHORT: Duration = Duration::from_secs(16);
 /// Longest time to a lease after a kill: the Lease's duration, and the delay of the first REQUEST (10 s).
 const SLOW: Duration = Duration::from_secs(45);
 
 pub async fn dhc_1_a_lease_is_recorded(world: Arc<World>) -> anyhow::Result<()> {
     set(&world, "lease").await?;
-    let server = Dhcp::dnsmasq(&world.cluster, lan(200), lan(205)).await?;
+    let server = dnsmasq(&world, &(200..=205)).await?;
     let process = start(&world, "builtin").await?;
     let lb = leased(&world, "lease", "web").await?;
     let record = phase(&world, &lb, Phase::Bound).await?;
     let address = address(&record)?;
     ensure!((lan(200)..=lan(205)).contains(&address), "{address}");
-    ensure!(held(&server.leases()) == [address], "{}", server.leases());
+    ensure!(
+        held(&server, &(200..=205)) == [address],
+        "{}",
+        server.leases()
+    );
     let lease = lease(&record);
     ensure!(lease.server == Some(GATEWAY.to_string()), "{lease:?}");
     ensure!(lease.interface == "eth0" && lease.expires_at.is_some());
@@ -47,7 +48,11 @@ pub async fn dhc_1_a_lease_is_recorded(world: Arc<World>) -> anyhow::Result<()> 
         Ok(process.ended()?.map(|status| status.success()))
     })
     .await?;
-    ensure!(held(&server.leases()) == [address], "{}", server.leases());
+    ensure!(
+        held(&server, &(200..=205)) == [address],
+        "{}",
+        server.leases()
+    );
     Ok(())
 }
 
@@ -55,7 +60,7 @@ pub async fn dhc_2_killed_and_restarted_it_keeps_its_address(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
     set(&world, "restart").await?;
-    let server = Dhcp::kea(&world.cluster, lan(206), lan(210), SHORT).await?;
+    let server = kea(&world, &(206..=210)).await?;
     let process = start(&world, "builtin").await?;
     let lb = leased(&world, "restart", "web").await?;
     let first = phase(&world, &lb, Phase::Bound).await?;
@@ -70,7 +75,7 @@ pub async fn dhc_2_killed_and_restarted_it_keeps_its_address(
     process.kill9()?;
     let process = start(&world, "builtin").await?;
     let expiry = lease(&renewed).expires_at;
-    let name = crate::stage::record_name(&lb);
+    let name = record_name(&lb);
     eventually("confirmed after the restart", SLOW, || async {
         let record = world.records().get(&name).await?;
         ensure!(record.spec.phase == Phase::Bound, "{:?}", record.spec);
@@ -83,7 +88,7 @@ pub async fn dhc_2_killed_and_restarted_it_keeps_its_address(
     })
     .await?;
     ensure!(
-        held(&server.leases()) == [address(&first)?],
+        held(&server, &(206..=210)) == [address(&first)?],
         "{}",
         server.leases()
     );
@@ -97,8 +102,8 @@ pub async fn dhc_4_a_deleted_load_balancer_gives_its_lease_back(
     let process = start(&world, "builtin").await?;
     for server in ["dnsmasq", "kea"] {
         let server = match server {
-            "kea" => Dhcp::kea(&world.cluster, lan(211), lan(215), SHORT).await?,
-            _ => Dhcp::dnsmasq(&world.cluster, lan(211), lan(215)).await?,
+            "kea" => kea(&world, &(211..=215)).await?,
+            _ => dnsmasq(&world, &(211..=215)).await?,
         };
         let lb = leased(&world, "gone", "web").await?;
         let address = bound(&world, &lb).await?;
@@ -116,7 +121,7 @@ pub async fn dhc_4_nothing_is_given_back_while_a_service_has_the_address(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
     set(&world, "served").await?;
-    let server = Dhcp::dnsmasq(&world.cluster, lan(216), lan(219)).await?;
+    let server = dnsmasq(&world, &(216..=219)).await?;
     let process = start(&world, "builtin").await?;
     let lb = leased(&world, "served", "web").await?;
     let address = bound(&world, &lb).await?;
@@ -124,7 +129,11 @@ pub async fn dhc_4_nothing_is_given_back_while_a_service_has_the_address(
     delete(&world, &lb).await?;
     phase(&world, &lb, Phase::Releasing).await?;
     consistently("leased", Duration::from_secs(3), || async {
-        ensure!(held(&server.leases()) == [address], "{}", server.leases());
+        ensure!(
+            held(&server, &(216..=219)) == [address],
+            "{}",
+            server.leases()
+        );
         Ok(())
     })
     .await?;
@@ -136,7 +145,7 @@ pub async fn dhc_4_nothing_is_given_back_while_a_service_has_the_address(
 
 pub async fn dhc_4_what_went_while_the_process_was_down(world: Arc<World>) -> anyhow::Result<()> {
     set(&world, "down").await?;
-    let server = Dhcp::dnsmasq(&world.cluster, lan(220), lan(224)).await?;
+    let server = dnsmasq(&world, &(220..=224)).await?;
     let process = start(&world, "builtin").await?;
     let (lb, kept) = (
         leased(&world, "down", "web").await?,
@@ -157,18 +166,9 @@ pub async fn dhc_4_what_went_while_the_process_was_down(world: Arc<World>) -> an
     process.kill9()
 }
 
-async fn given_back(server: &Dhcp, address: Ipv4Addr) -> anyhow::Result<()> {
-    eventually(&format!("{address} given back"), SOON, || async {
-        let leases = server.leases();
-        ensure!(!held(&leases).contains(&address), "{leases}");
-        Ok(Some(()))
-    })
-    .await
-}
-
 pub async fn dhc_3_an_interface_that_is_down_for_a_while(world: Arc<World>) -> anyhow::Result<()> {
     set(&world, "interface").await?;
-    let _server = Dhcp::kea(&world.cluster, lan(225), lan(229), SHORT).await?;
+    let _server = kea(&world, &(225..=229)).await?;
     let process = start(&world, "builtin").await?;
     let lb = leased(&world, "interface", "web").await?;
     let first = phase(&world, &lb, Phase::Bound).await?;
@@ -177,7 +177,7 @@ pub async fn dhc_3_an_interface_that_is_down_for_a_while(world: Arc<World>) -> a
         .event("interface", "LoadBalancer", "web", "LeaseInterfaceDown")
         .await?;
     world.cluster.ip(NODE, "link set eth0 up")?;
-    let name = crate::stage::record_name(&lb);
+    let name = record_name(&lb);
     eventually("renewed", SLOW, || async {
         let record = world.records().get(&name).await?;
         ensure!(record.spec.phase == Phase::Bound, "{:?}", record.spec);
@@ -194,7 +194,7 @@ pub async fn dhc_5_an_address_that_another_host_has(world: Arc<World>) -> anyhow
     world
         .cluster
         .ip("client", "address add 192.168.100.230/24 dev eth0")?;
-    let server = Dhcp::dnsmasq(&world.cluster, lan(230), lan(230)).await?;
+    let server = dnsmasq(&world, &(230..=230)).await?;
     let process = start(&world, "builtin").await?;
     let lb = leased(&world, "host", "web").await?;
     world
@@ -211,7 +211,7 @@ pub async fn dhc_5_an_address_that_another_host_has(world: Arc<World>) -> anyhow
 
 pub async fn dhc_5_an_address_that_a_pool_holds(world: Arc<World>) -> anyhow::Result<()> {
     set(&world, "pool").await?;
-    let server = Dhcp::dnsmasq(&world.cluster, lan(231), lan(234)).await?;
+    let server = dnsmasq(&world, &(231..=234)).await?;
     let process = start(&world, "builtin").await?;
     let lb = leased(&world, "pool", "web").await?;
     let address = bound(&world, &lb).await?;

@@ -6,19 +6,19 @@ use std::time::Duration;
 use anyhow::ensure;
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::World;
-use harvester_lb_testkit::{Dhcp, consistently, eventually, lan};
+use harvester_lb_testkit::{consistently, lan};
 use serde_json::json;
 
 use crate::stage::{
-    address, bound, counter, held, lease, leased, no_record, phase, serve, set, start, unserve,
+    address, bound, counter, dnsmasq, given_back, held, lease, leased, no_record, phase, serve,
+    set, start, unserve,
 };
-use harvester_lb_e2e::world::SOON;
 
 pub async fn dhc_6_no_discover_while_kube_vip_has_a_client(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
     set(&world, "both").await?;
-    let server = Dhcp::dnsmasq(&world.cluster, lan(235), lan(239)).await?;
+    let server = dnsmasq(&world, &(235..=239)).await?;
     let lb = leased(&world, "both", "web").await?;
     let of_kube_vip = json!({
         "kube-vip.io/requestedIP": "192.168.100.237",
@@ -37,26 +37,26 @@ pub async fn dhc_6_no_discover_while_kube_vip_has_a_client(
     .await?;
     unserve(&world, &lb).await?;
     ensure!(bound(&world, &lb).await? == lan(237));
-    ensure!(held(&server.leases()) == [lan(237)], "{}", server.leases());
+    ensure!(
+        held(&server, &(235..=239)) == [lan(237)],
+        "{}",
+        server.leases()
+    );
     process.kill9()
 }
 
 pub async fn dhc_6_kube_vip_takes_over(world: Arc<World>) -> anyhow::Result<()> {
     set(&world, "over").await?;
-    let server = Dhcp::dnsmasq(&world.cluster, lan(240), lan(244)).await?;
+    let server = dnsmasq(&world, &(240..=244)).await?;
     let process = start(&world, "builtin").await?;
     let lb = leased(&world, "over", "web").await?;
-    let leased = bound(&world, &lb).await?;
+    let had = bound(&world, &lb).await?;
     process.kill9()?;
     let process = start(&world, "kube-vip").await?;
     let record = phase(&world, &lb, Phase::Released).await?;
-    ensure!(address(&record)? == leased);
-    eventually("given back", SOON, || async {
-        ensure!(held(&server.leases()).is_empty(), "{}", server.leases());
-        Ok(Some(()))
-    })
-    .await?;
-    let named = json!({"kube-vip.io/requestedIP": leased.to_string()});
+    ensure!(address(&record)? == had);
+    given_back(&server, had).await?;
+    let named = json!({"kube-vip.io/requestedIP": had.to_string()});
     serve(&world, &lb, "0.0.0.0", named).await?;
     no_record(&world, &lb).await?;
     process.kill9()?;

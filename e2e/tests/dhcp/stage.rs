@@ -1,7 +1,9 @@
 //! Shared by the tests: the DHCP process, records of leases, lease files of the servers.
 
 use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{DhcpLease, IPAllocation, LoadBalancer, Phase};
@@ -9,7 +11,7 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::world::{SOON, TEST_TIMINGS};
 use harvester_lb_fixtures::{vm_spec, with};
-use harvester_lb_testkit::{Process, eventually};
+use harvester_lb_testkit::{Dhcp, Process, eventually, lan};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
@@ -122,8 +124,39 @@ pub async fn no_record(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
     .await
 }
 
-/// The addresses that a lease file of dnsmasq or Kea has as leased, each as often as it is there.
-pub fn held(leases: &str) -> Vec<Ipv4Addr> {
+/// The addresses of a test's range that the server has as leased, each as often as it is there. The servers keep the leases of
+/// earlier tests.
+pub fn held(server: &Dhcp, range: &RangeInclusive<u8>) -> Vec<Ipv4Addr> {
+    let mut held = all_held(&server.leases());
+    held.retain(|address| (lan(*range.start())..=lan(*range.end())).contains(address));
+    held
+}
+
+/// Waits until the server has no lease of an address.
+pub async fn given_back(server: &Dhcp, address: Ipv4Addr) -> anyhow::Result<()> {
+    eventually(&format!("{address} given back"), SOON, || async {
+        let leases = server.leases();
+        ensure!(!all_held(&leases).contains(&address), "{leases}");
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// dnsmasq with this range.
+pub async fn dnsmasq(world: &World, range: &RangeInclusive<u8>) -> anyhow::Result<Dhcp> {
+    Dhcp::dnsmasq(&world.cluster, lan(*range.start()), lan(*range.end())).await
+}
+
+/// Kea with this range, and leases that are renewed within seconds.
+pub async fn kea(world: &World, range: &RangeInclusive<u8>) -> anyhow::Result<Dhcp> {
+    let (first, last) = (lan(*range.start()), lan(*range.end()));
+    Dhcp::kea(&world.cluster, first, last, SHORT).await
+}
+
+/// Lifetime of Kea's leases.
+const SHORT: Duration = Duration::from_secs(16);
+
+fn all_held(leases: &str) -> Vec<Ipv4Addr> {
     if leases.starts_with("address,") {
         return held_by_kea(leases);
     }

@@ -16,7 +16,7 @@ use nix::setsockopt_impl;
 use nix::sys::socket::sockopt::{RcvBuf, SetBool};
 use nix::sys::socket::{
     AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, bind,
-    getsockname, recvmsg, send, setsockopt, socket,
+    recvmsg, send, setsockopt, socket,
 };
 use socket2::{SockFilter, SockRef};
 use thiserror::Error;
@@ -121,11 +121,6 @@ impl PacketSocket {
         let _ = setsockopt(&fd, RcvBuf, &RECEIVE_BUFFER);
         // The address has no protocol: the socket keeps its own.
         bind(fd.as_raw_fd(), &link.address).map_err(OpenError::of("bind"))?;
-        let bound: LinkAddr = getsockname(fd.as_raw_fd()).map_err(OpenError::of("getsockname"))?;
-        if bound.ifindex() != link.address.ifindex() || bound.protocol() == 0 {
-            let error = io::Error::other("the socket is not bound to the interface");
-            return Err(OpenError::System("bind", error));
-        }
         let socket = Self(readiness(fd)?);
         socket.discard_earlier_frames()?;
         Ok(socket)
