@@ -89,6 +89,9 @@ pub const LEASE_NAMESPACE: &str = "kube-system";
 /// Name of the leader election Lease; the Go operator uses the same, so that the two are never active at once.
 pub const LEASE_NAME: &str = "harvester-load-balancer";
 
+/// Name of the Lease of the DHCP process, in the same namespace (DHC-1).
+pub const DHCP_LEASE_NAME: &str = "harvester-load-balancer-dhcp";
+
 /// Address of the stand-in endpoint that is published when no backend is ready (EPS-2).
 pub const DUMMY_ENDPOINT_ADDRESS: &str = "10.52.0.255";
 /// `targetRef.uid` that marks that endpoint (EPS-2).

@@ -5,9 +5,17 @@
 //! |---|---|
 //! | [`record`] | the lease of an IPAllocation `dhcp-<uid>`, read and written |
 //! | [`serving`] | what the operator does about the address, from the record |
+//! | [`claim`] | what a load balancer asks for, and what its Service shows |
+//! | [`upkeep`] | the next step of the DHCP process for one load balancer |
+//! | [`events`] | the Events about leases |
+//! | [`default_route`] | the interface of the default route |
 
+pub mod claim;
+pub mod default_route;
+pub mod events;
 pub mod record;
 pub mod serving;
+pub mod upkeep;
 
 /// Who leases the addresses of load balancers of VM type with `ipam: dhcp` (OPS-3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use harvester_lb_api::keys;
-use harvester_lb_controller_kit::lease;
+use harvester_lb_controller_kit::lease::Settings as LeaseSettings;
 use harvester_lb_core::backend_addresses::{Cidr, Denied};
 use harvester_lb_core::dhcp::Mode;
 use harvester_lb_core::kube_vip_annotations::Interfaces;
@@ -14,8 +14,12 @@ use crate::duration;
 use crate::settings::Settings;
 use crate::timings::Timings;
 
+pub mod dhcp;
+pub mod lease;
 pub mod webhook;
 
+pub use dhcp::DhcpArgs;
+pub use lease::LeaseArgs;
 pub use webhook::WebhookArgs;
 
 /// Minimum number of workers that reconcile load balancers. A worker mostly waits for the API server.
@@ -56,18 +60,9 @@ pub struct Args {
     /// flag is repeatable and takes a comma list, as does the environment variable.
     #[arg(long, env = "SERVICE_INTERFACES", global = true)]
     pub service_interfaces: Vec<Interfaces>,
-    /// Time after which a Lease that is not renewed expires, in whole seconds.
-    #[arg(long, env = "LEASE_DURATION", default_value = "15s", value_parser = duration::parse)]
-    pub lease_duration: Duration,
-    /// Time after the last renewal at which the leader stops working.
-    #[arg(long, env = "LEASE_RENEW_DEADLINE", default_value = "10s", value_parser = duration::parse)]
-    pub lease_renew_deadline: Duration,
-    /// Time between two attempts to acquire or renew the Lease.
-    #[arg(long, env = "LEASE_RETRY_PERIOD", default_value = "2s", value_parser = duration::parse)]
-    pub lease_retry_period: Duration,
-    /// Uid of this pod. A process takes the Lease of an earlier process of the same pod over at once.
-    #[arg(long, env = "POD_UID")]
-    pub pod_uid: Option<String>,
+    /// The leader election.
+    #[command(flatten)]
+    pub lease: LeaseArgs,
     /// Overrides of [`Timings::default`], for tests.
     #[cfg(debug_assertions)]
     #[arg(long, env = "HLB_TIMINGS", hide = true, value_parser = Timings::parse)]
@@ -82,6 +77,9 @@ pub enum Command {
     Check(CheckArgs),
     /// Print the CustomResourceDefinitions as YAML.
     Crd,
+    /// Lease addresses of load balancers with `ipam: dhcp` from DHCP servers, with --dhcp-mode=builtin; otherwise give back
+    /// what was leased. Needs the network of the host and the capability NET_RAW.
+    Dhcp(DhcpArgs),
     /// Serve admission and conversion. Also started by the program name `harvester-load-balancer-webhook`.
     Webhook(WebhookArgs),
     /// Remove the registration of the webhook, and its Secrets, so that no request depends on it any more. Refused while
@@ -174,24 +172,20 @@ impl Args {
             .collect()
     }
 
+    /// Who leases addresses (OPS-3).
+    pub const fn mode(&self) -> Mode {
+        match self.dhcp_mode {
+            DhcpMode::KubeVip => Mode::KubeVip,
+            DhcpMode::Builtin => Mode::Builtin,
+        }
+    }
+
     /// The decisions of the administrator about load balancers.
     pub fn settings(&self) -> Settings {
         Settings {
             denied_to_backends: self.denied_to_backends(),
             interfaces: self.interfaces(),
-            dhcp_mode: match self.dhcp_mode {
-                DhcpMode::KubeVip => Mode::KubeVip,
-                DhcpMode::Builtin => Mode::Builtin,
-            },
-        }
-    }
-
-    /// The holderIdentity of this process in the Lease: host name and pod uid. Without a pod uid a random number replaces
-    /// it, because two processes on one host must differ.
-    pub fn identity(&self, host: &str) -> String {
-        match self.pod_uid.as_deref().filter(|uid| !uid.is_empty()) {
-            Some(uid) => format!("{host}_{uid}"),
-            None => format!("{host}_{:016x}", fastrand::u64(..)),
+            dhcp_mode: self.mode(),
         }
     }
 
@@ -205,15 +199,8 @@ impl Args {
     }
 
     /// The settings of the Lease.
-    pub fn lease(&self, host: &str) -> lease::Settings {
-        lease::Settings {
-            namespace: keys::LEASE_NAMESPACE.to_owned(),
-            name: keys::LEASE_NAME.to_owned(),
-            identity: self.identity(host),
-            duration: self.lease_duration,
-            renew_deadline: self.lease_renew_deadline,
-            retry: self.lease_retry_period,
-        }
+    pub fn lease(&self, host: &str) -> LeaseSettings {
+        self.lease.settings(keys::LEASE_NAME, host)
     }
 }
 
@@ -284,14 +271,17 @@ mod tests {
 
     #[test]
     fn section_1_identity() {
-        assert_eq!(parse(&["--pod-uid", "u1"]).identity("host"), "host_u1");
+        assert_eq!(
+            parse(&["--pod-uid", "u1"]).lease.identity("host"),
+            "host_u1"
+        );
         let args = parse(&[]);
         assert_ne!(
-            args.identity("host"),
-            args.identity("host"),
+            args.lease.identity("host"),
+            args.lease.identity("host"),
             "two processes on a host differ"
         );
-        assert!(args.identity("host").starts_with("host_"));
+        assert!(args.lease.identity("host").starts_with("host_"));
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! index with the responses. [`runtime`] starts and stops everything; [`commands`] are the subcommands that run to
 //! completion.
 //!
-//! The [`webhook`] is another process of the same program: admission and conversion for the API server.
+//! The [`webhook`] is another process of the same program: admission and conversion for the API server. So is [`dhcp`], which
+//! leases addresses.
 
 pub mod args;
 pub mod client;
@@ -13,6 +14,7 @@ pub mod clock;
 pub mod commands;
 pub mod context;
 pub mod controllers;
+pub mod dhcp;
 pub mod duration;
 #[cfg(test)]
 mod fake;

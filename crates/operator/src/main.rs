@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use harvester_load_balancer::args::{Args, Command};
 use harvester_load_balancer::commands::{check, crd, export, stop_operator, uninstall_webhook};
-use harvester_load_balancer::runtime::{self, webhook};
+use harvester_load_balancer::runtime::{self, dhcp, webhook};
 
 /// musl's own allocator serialises all threads: with it a start with 10,000 load balancers takes twice as long
 /// (docs/internals/decisions/0014-allocator.md).
@@ -24,6 +24,7 @@ fn main() -> ExitCode {
             });
         }
         Some(Command::Crd) => crd::print_crds(),
+        Some(Command::Dhcp(options)) => runtime::block_on(&args, dhcp::run(&args, options)),
         Some(Command::Export {
             allow_incomplete,
             clear_conditions,

@@ -3,6 +3,7 @@
 //! There are two Tokio runtimes: one for watches, reconciles, the Lease and the admin port, another for health checks, so
 //! that neither delays the other.
 
+pub mod dhcp;
 pub mod gauges;
 pub mod leading;
 pub mod process_metrics;
@@ -18,11 +19,12 @@ use harvester_lb_controller_kit::admin::{self, Readiness};
 use harvester_lb_controller_kit::client::{self, Clients};
 use harvester_lb_controller_kit::events::Events;
 use harvester_lb_controller_kit::lease::{Candidate, End, Leadership};
-use harvester_lb_controller_kit::preflight;
+use harvester_lb_controller_kit::preflight::{self, RequiredPermission};
 use harvester_lb_controller_kit::telemetry;
 use harvester_lb_controller_kit::watch;
 use harvester_lb_controller_kit::writer::Writer;
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_lb_object::Key;
 use harvester_lb_prober::{Prober, Settings, VerdictChanges};
 use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -94,16 +96,21 @@ impl Readiness for Progress {
         let refused = current
             .as_ref()
             .map_or_else(Vec::new, |current| current.context().refused_writes.all());
-        let mut lines: Vec<String> = refused
-            .iter()
-            .take(REMARKS)
-            .map(|(kind, key)| format!("the API server refuses to write {kind} {key}"))
-            .collect();
-        if refused.len() > REMARKS {
-            lines.push(format!("and {} more", refused.len() - REMARKS));
-        }
-        lines
+        refusals(&refused)
     }
+}
+
+/// The first objects, by kind and name, that the API server refuses to write (RUN-1), one a line.
+fn refusals(refused: &[(String, Key)]) -> Vec<String> {
+    let mut lines: Vec<String> = refused
+        .iter()
+        .take(REMARKS)
+        .map(|(kind, key)| format!("the API server refuses to write {kind} {key}"))
+        .collect();
+    if refused.len() > REMARKS {
+        lines.push(format!("and {} more", refused.len() - REMARKS));
+    }
+    lines
 }
 
 /// Runs the controllers until SIGTERM or SIGINT.
@@ -136,10 +143,9 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     let observer: Arc<dyn client::RequestObserver> = Arc::clone(&metrics) as _;
     let clients = client::connect(observer).await?;
     let timings = args.timings();
-    if preflight(&clients.write, &progress, timings.preflight_pause, &stop)
-        .await
-        .is_none()
-    {
+    let (missing, pause) = (&progress.missing, timings.preflight_pause);
+    let permitted = preflight(&clients.write, permissions::REQUIRED, missing, pause, &stop);
+    if permitted.await.is_none() {
         return Ok(());
     }
 
@@ -224,17 +230,19 @@ async fn work(
     }
 }
 
+/// Waits until kinds and permissions are there; reports in `lines` what is missing. `None`: stopped before.
 async fn preflight(
     client: &Client,
-    progress: &Progress,
+    required: &[RequiredPermission<'_>],
+    lines: &RwLock<Vec<String>>,
     pause: Duration,
     stop: &CancellationToken,
 ) -> Option<()> {
     let mut said = Vec::new();
     loop {
-        match preflight::check(client, permissions::REQUIRED).await {
+        match preflight::check(client, required).await {
             Ok(missing) if missing.is_empty() => {
-                progress.missing.write().clear();
+                lines.write().clear();
                 return Some(());
             }
             Ok(missing) => {
@@ -245,11 +253,11 @@ async fn preflight(
                     }
                     said.clone_from(&missing);
                 }
-                *progress.missing.write() = missing;
+                *lines.write() = missing;
             }
             Err(error) => {
                 warn!(%error, "kinds and permissions not checked, will retry");
-                *progress.missing.write() = vec![error.to_string()];
+                *lines.write() = vec![error.to_string()];
             }
         }
         tokio::select! {

@@ -72,6 +72,18 @@ pub enum Body {
     },
 }
 
+impl Body {
+    /// The value of a metric's label.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Discover { .. } => "discover",
+            Self::Select { .. } | Self::Confirm { .. } => "request",
+            Self::Decline { .. } => "decline",
+            Self::Release { .. } => "release",
+        }
+    }
+}
+
 /// A message from a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientMessage {
@@ -146,6 +158,17 @@ pub enum ReplyKind {
     Ack,
     /// DHCPNAK.
     Nak,
+}
+
+impl ReplyKind {
+    /// The value of a metric's label.
+    pub const fn kind(self) -> &'static str {
+        match self {
+            Self::Offer => "offer",
+            Self::Ack => "ack",
+            Self::Nak => "nak",
+        }
+    }
 }
 
 /// A message from a server, as far as a client reads it. Its values have valid lengths, and may still be nonsense.

@@ -33,7 +33,12 @@ pub struct Action {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// Send this Ethernet frame.
-    Frame(Vec<u8>),
+    Frame {
+        /// What it is: the value of a metric's label.
+        kind: &'static str,
+        /// The frame.
+        bytes: Vec<u8>,
+    },
     /// Write this lease into the record (DHC-1).
     Record(Lease),
     /// Remove the lease from the record (DHC-3).
@@ -126,6 +131,11 @@ impl Table {
         }
     }
 
+    /// The interface has another address now: it was made anew, or another port decides the address of its bridge.
+    pub const fn set_interface(&mut self, interface: HardwareAddress) {
+        self.interface = interface;
+    }
+
     /// Number of clients.
     pub fn len(&self) -> usize {
         self.rows.len()
@@ -191,10 +201,15 @@ impl Table {
         now: Now,
         out: &mut Vec<Action>,
     ) -> Result<Delivery, FrameError> {
-        match frame::parse(frame, checksum)? {
-            Received::Reply { source, reply } => Ok(self.reply(source, &reply, now, out)),
-            Received::Arp(arp) => Ok(self.arp(&arp, now, out)),
-            Received::Other => Ok(Delivery::Other),
+        Ok(self.deliver(&frame::parse(frame, checksum)?, now, out))
+    }
+
+    /// As [`Table::receive`], for a frame that is parsed.
+    pub fn deliver(&mut self, received: &Received, now: Now, out: &mut Vec<Action>) -> Delivery {
+        match received {
+            Received::Reply { source, reply } => self.reply(*source, reply, now, out),
+            Received::Arp(arp) => self.arp(arp, now, out),
+            Received::Other => Delivery::Other,
         }
     }
 
@@ -271,11 +286,17 @@ impl Table {
         for output in self.outputs.drain(..) {
             let effect = match output {
                 Output::Send { message, server } => {
-                    Effect::Frame(client_frame(self.interface, &message, server))
+                    let kind = message.body.kind();
+                    let bytes = client_frame(self.interface, &message, server);
+                    Effect::Frame { kind, bytes }
                 }
                 Output::Probe(address) => {
                     let probe = Arp::probe(self.interface, address);
-                    Effect::Frame(arp_frame(self.interface, &probe))
+                    let bytes = arp_frame(self.interface, &probe);
+                    Effect::Frame {
+                        kind: "arp_probe",
+                        bytes,
+                    }
                 }
                 Output::Record(lease) => Effect::Record(lease),
                 Output::Lost { address, loss } => Effect::Lost { address, loss },

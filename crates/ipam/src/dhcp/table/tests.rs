@@ -125,7 +125,7 @@ impl Bench {
 
     fn carry_out(&mut self, actions: Vec<Action>) {
         for Action { uid, effect } in actions {
-            let Effect::Frame(frame) = effect else {
+            let Effect::Frame { bytes: frame, .. } = effect else {
                 self.events.push((uid, effect));
                 continue;
             };
@@ -221,7 +221,7 @@ fn dhc_1_a_frame_reaches_whom_it_is_for() {
     let ids: Vec<_> = frames
         .iter()
         .map(|(uid, effect)| match effect {
-            Effect::Frame(frame) => (uid.clone(), sent(frame).unwrap()),
+            Effect::Frame { bytes: frame, .. } => (uid.clone(), sent(frame).unwrap()),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -267,7 +267,7 @@ fn dhc_1_clients_with_the_same_transaction_id_are_told_apart() {
         table.insert(uid(number), client).unwrap();
         table.command(&uid(number), Command::Start, now, &mut out);
     }
-    let Effect::Frame(frame) = &out[1].effect else {
+    let Effect::Frame { bytes: frame, .. } = &out[1].effect else {
         panic!()
     };
     let (xid, ..) = sent(frame).unwrap();
@@ -295,7 +295,7 @@ fn dhc_1_clients_with_the_same_transaction_id_are_told_apart() {
         .map(|action| {
             (
                 action.uid.clone(),
-                matches!(action.effect, Effect::Frame(_)),
+                matches!(action.effect, Effect::Frame { .. }),
             )
         })
         .collect();

@@ -1,0 +1,154 @@
+//! What a load balancer asks of the DHCP process, and what its Service shows (DHC-1, DHC-4, DHC-6, KVA-2). Pure. Owns the
+//! reading of these two kinds, into the few values that the process keeps of them.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use harvester_lb_api::meta::{Decoded, annotation};
+use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType, keys};
+use harvester_lb_ipam::dhcp::{HardwareAddress, HardwareAddressError};
+use harvester_lb_ipam::{Owner, Uid};
+use k8s_openapi::api::core::v1::Service;
+
+use crate::cached::{CachedService, is_ours, shown_addresses};
+use crate::kube_vip_annotations;
+use crate::spec;
+
+/// A load balancer, as the DHCP process keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LbView {
+    /// Its namespace, name and uid.
+    pub owner: Owner,
+    /// Whether it asks for a lease.
+    pub claim: Claim,
+}
+
+/// Whether a load balancer asks for a lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// It cannot be decoded, or is being deleted (BE-6): what it has stays as it is, and nothing new begins.
+    Unchanged,
+    /// It does not: cluster type, or `ipam: pool`.
+    None,
+    /// It does: VM type with `ipam: dhcp`.
+    Lease {
+        /// The annotation `kube-vip.io/serviceInterface`.
+        interface: Option<String>,
+        /// The annotation `dhcp-hardware-address`.
+        hardware: Result<Option<HardwareAddress>, HardwareAddressError>,
+    },
+}
+
+impl LbView {
+    /// Reads an object of the watch.
+    pub fn from_watch(decoded: Decoded<LoadBalancer>) -> Self {
+        match decoded {
+            Ok(object) => Self::of(&object),
+            Err(invalid) => Self {
+                owner: spec::owner(&invalid.metadata),
+                claim: Claim::Unchanged,
+            },
+        }
+    }
+
+    /// DHC-1: reads a decoded object.
+    pub fn of(lb: &LoadBalancer) -> Self {
+        let meta = &lb.metadata;
+        let asks = lb.spec.workload() == WorkloadType::Vm && lb.spec.address_source() == Ipam::Dhcp;
+        let claim = if meta.deletion_timestamp.is_some() {
+            Claim::Unchanged
+        } else if asks {
+            let hardware = annotation(meta, keys::ANNOTATION_DHCP_HARDWARE_ADDRESS);
+            let interface = annotation(meta, keys::ANNOTATION_KUBE_VIP_INTERFACE);
+            Claim::Lease {
+                interface: interface.filter(|i| !i.is_empty()).map(ToOwned::to_owned),
+                hardware: hardware.map(HardwareAddress::parse).transpose(),
+            }
+        } else {
+            Claim::None
+        };
+        Self {
+            owner: spec::owner(meta),
+            claim,
+        }
+    }
+
+    /// Its uid.
+    pub const fn uid(&self) -> &Uid {
+        &self.owner.uid
+    }
+}
+
+/// The interfaces on which leases may be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interfaces {
+    /// The one that counts unless a load balancer names another one.
+    pub default: String,
+    /// Those that load balancers may name.
+    pub allowed: kube_vip_annotations::Interfaces,
+}
+
+impl Interfaces {
+    /// KVA-2: the interface that a load balancer names, if that is allowed, else the default one. Who may write a load
+    /// balancer is no administrator of the hosts.
+    pub fn choose<'a>(&'a self, named: Option<&'a str>) -> &'a str {
+        let allowed = named.filter(|named| self.allowed.allow(named));
+        allowed.unwrap_or(&self.default)
+    }
+}
+
+/// A Service of a load balancer, as the DHCP process reads it. A Service of another owner is none: only ours count (DHC-4).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceView {
+    /// Whether it cannot be decoded: it may have further addresses.
+    pub is_undecodable: bool,
+    /// Whether kube-vip's own DHCP client works for it, or will: its `loadBalancerIP` is 0.0.0.0 (OPS-3).
+    pub is_kube_vips: bool,
+    /// The addresses in `loadBalancerIP` and in its ingress.
+    pub shown: Vec<Ipv4Addr>,
+    /// kube-vip's annotation with the address that it has leased, or is to ask for.
+    pub kube_vip_address: Option<Ipv4Addr>,
+    /// kube-vip's annotation with the hardware address of its client.
+    pub kube_vip_hardware: Option<HardwareAddress>,
+}
+
+impl ServiceView {
+    /// Reads a Service of the watch. `None`: it belongs to no load balancer.
+    pub fn from_watch(service: &CachedService) -> Option<Self> {
+        Some(Self {
+            is_undecodable: service.undecodable.is_some(),
+            ..Self::of(service)?
+        })
+    }
+
+    /// Reads a decoded Service. `None`: it belongs to no load balancer.
+    pub fn of(service: &Service) -> Option<Self> {
+        let meta = &service.metadata;
+        if !is_ours(meta) {
+            return None;
+        }
+        let spec = service.spec.as_ref();
+        let wanted = spec.and_then(|spec| spec.load_balancer_ip.as_deref());
+        let shown = shown_addresses(service).into_iter();
+        let leased = annotation(meta, keys::ANNOTATION_KUBE_VIP_REQUESTED_IP);
+        let hardware = annotation(meta, keys::ANNOTATION_KUBE_VIP_HARDWARE);
+        Some(Self {
+            is_undecodable: false,
+            is_kube_vips: wanted == Some(keys::DHCP_ADDRESS),
+            shown: shown
+                .filter_map(|address| match address {
+                    IpAddr::V4(address) => Some(address),
+                    IpAddr::V6(_) => None,
+                })
+                .collect(),
+            kube_vip_address: leased
+                .and_then(|text| text.parse().ok())
+                .filter(|address: &Ipv4Addr| !address.is_unspecified()),
+            kube_vip_hardware: hardware.and_then(|text| HardwareAddress::parse(text).ok()),
+        })
+    }
+
+    /// DHC-4: whether it serves this address, or may.
+    pub fn may_serve(&self, address: Ipv4Addr) -> bool {
+        self.is_undecodable || self.shown.contains(&address)
+    }
+}

@@ -1,0 +1,400 @@
+//! The next step of the DHCP process for one load balancer, from its record, the load balancer and the client (DHC-1 to
+//! DHC-6). Pure. Owns the order of the phases of a record:
+//!
+//! | phase | load balancer asks for a lease here | it does not, or is gone | mode `kube-vip` |
+//! |---|---|---|---|
+//! | none | created Pending | | |
+//! | Pending | a client runs; Bound with its lease | deleted | deleted |
+//! | Bound | the client renews; Pending when the lease is lost | Releasing | Releasing |
+//! | Releasing | RELEASE, then Pending | RELEASE, then deleted | RELEASE, then Released |
+//! | Released | Pending | deleted | deleted once kube-vip's Service names the address |
+//!
+//! What a client has leased is in the record before it is given back, so that a process that is killed in between forgets
+//! no lease: a Pending record that is not wanted any more becomes Releasing if its client has a lease.
+//!
+//! A step that gives an address back, or removes the last trace of a lease, has a [`Guard`]: it is taken only if a live read
+//! confirms it, because the stored copies may be behind. Every write carries the resource version of the record that it was
+//! decided from (IPA-5). So the process may be killed between any two steps, and two of them may not disagree.
+
+use std::net::Ipv4Addr;
+
+use harvester_lb_ipam::Micros;
+use harvester_lb_ipam::dhcp::{HardwareAddress, Identity, Lease, Loss};
+
+use super::Mode;
+use super::claim::{Claim, Interfaces, LbView, ServiceView};
+use super::record::{LeasePhase, LeaseSpec};
+
+/// The client of a lease, as it was last heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientView {
+    /// The interface that it works on.
+    pub interface: String,
+    /// Who it is to servers.
+    pub hardware: HardwareAddress,
+    /// The lease that it holds: its address may be served once it is recorded.
+    pub lease: Option<Lease>,
+    /// Whether a server may just have leased an address to it: it has asked for an offered one, or probes it.
+    pub is_asking: bool,
+    /// Why it lost the lease before.
+    pub loss: Option<Loss>,
+    /// The last address that it has declined (DHC-5).
+    pub declined: Option<Ipv4Addr>,
+}
+
+impl ClientView {
+    /// Whether it is the client of this record.
+    fn is_of(&self, record: &LeaseSpec) -> bool {
+        self.interface == record.interface && self.hardware == record.hardware
+    }
+}
+
+/// What a step is decided from.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// The mode of the process.
+    pub mode: Mode,
+    /// The interfaces on which leases may be asked for.
+    pub interfaces: &'a Interfaces,
+    /// The load balancer; `None` if there is none with this uid.
+    pub lb: Option<&'a LbView>,
+    /// Its record.
+    pub record: Option<&'a LeaseSpec>,
+    /// Its client.
+    pub client: Option<&'a ClientView>,
+    /// Whether the record of a pool's address is Bound, for the address that the client has (DHC-5).
+    pub is_held_by_pool: bool,
+}
+
+/// What a live read has to confirm before a step is taken. A Service is that of the load balancer's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// Nothing.
+    None,
+    /// There is no load balancer of this uid.
+    Gone,
+    /// kube-vip's DHCP client does not work for the Service: two clients for one load balancer must never run (DHC-6).
+    NotKubeVips,
+    /// No Service of ours has this address (DHC-4).
+    NotServed(Ipv4Addr),
+    /// As [`Guard::NotServed`], and the load balancer is gone.
+    GoneAndNotServed(Ipv4Addr),
+    /// kube-vip's Service names this address (DHC-6).
+    NamedForKubeVip(Ipv4Addr),
+}
+
+/// The next step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing, until something changes.
+    Rest,
+    /// The record is created, with what [`first`] makes of the live Service.
+    Create,
+    /// A client is started from the record.
+    Run(Guard),
+    /// The client, which has no lease, is removed.
+    Stop,
+    /// DHC-5: a pool's record has the address; the client declines it.
+    Decline(Ipv4Addr),
+    /// The record is replaced by this one.
+    Write(Guard, LeaseSpec),
+    /// DHC-4, DHC-6: the client, if there is one, gives the recorded lease back and is removed; then the record is replaced,
+    /// or deleted.
+    Release(Guard, Option<LeaseSpec>),
+    /// The record is deleted. There is no client.
+    Delete(Guard),
+}
+
+/// What the load balancer asks for.
+enum Wish<'a> {
+    /// A lease; the hardware address of its annotation, if that is valid.
+    Lease {
+        interface: &'a str,
+        hardware: Option<HardwareAddress>,
+    },
+    /// None.
+    Nothing,
+    /// It is gone, as far as is known.
+    Gone,
+    /// What it has stays as it is.
+    Unchanged,
+}
+
+impl<'a> Wish<'a> {
+    fn of(situation: &Situation<'a>) -> Self {
+        match situation.lb.map(|lb| &lb.claim) {
+            None => Self::Gone,
+            Some(Claim::Unchanged) => Self::Unchanged,
+            Some(Claim::None) => Self::Nothing,
+            Some(Claim::Lease {
+                interface,
+                hardware,
+            }) => Self::Lease {
+                interface: situation.interfaces.choose(interface.as_deref()),
+                // One that is invalid changes nothing about a lease that exists.
+                hardware: hardware.as_ref().ok().copied().flatten(),
+            },
+        }
+    }
+
+    /// Whether the load balancer wants another lease than that of the record, or none. Without an annotation the recorded
+    /// hardware address stays: it may be that of kube-vip's client (DHC-6).
+    fn is_other_than(&self, record: &LeaseSpec) -> bool {
+        match *self {
+            Self::Gone | Self::Nothing => true,
+            Self::Unchanged => false,
+            Self::Lease {
+                interface,
+                hardware,
+            } => {
+                interface != record.interface
+                    || hardware.is_some_and(|hardware| hardware != record.hardware)
+            }
+        }
+    }
+
+    /// What a step needs that is taken because of this wish.
+    const fn guard(&self) -> Guard {
+        match self {
+            Self::Gone => Guard::Gone,
+            _ => Guard::None,
+        }
+    }
+}
+
+/// The next step. `now` is when a lease that is new to the record was bound.
+pub fn decide(situation: &Situation<'_>, now: Micros) -> Step {
+    let wish = Wish::of(situation);
+    let Some(record) = situation.record else {
+        return without_record(situation);
+    };
+    match &record.phase {
+        LeasePhase::Pending => pending(situation, record, &wish, now),
+        LeasePhase::Bound(lease) => bound(situation, record, lease, &wish, now),
+        LeasePhase::Releasing(lease) => releasing(situation, record, lease, &wish),
+        LeasePhase::Released(address) => released(situation, record, *address, &wish),
+    }
+}
+
+/// A client without a record: somebody deleted the record.
+fn without_record(situation: &Situation<'_>) -> Step {
+    let claim = situation.lb.map(|lb| &lb.claim);
+    let is_wanted = matches!(
+        claim,
+        Some(Claim::Lease {
+            hardware: Ok(_),
+            ..
+        })
+    );
+    if is_wanted && situation.mode == Mode::Builtin {
+        Step::Create
+    } else if situation.client.is_some() {
+        Step::Stop
+    } else {
+        Step::Rest
+    }
+}
+
+/// DHC-1, DHC-6: the record of a load balancer that has none, from its live Service. What kube-vip's client had is asked for
+/// again. `None`: the load balancer does not ask for a lease, or its annotation is invalid.
+pub fn first(
+    lb: &LbView,
+    interfaces: &Interfaces,
+    service: Option<&ServiceView>,
+) -> Option<LeaseSpec> {
+    let Claim::Lease {
+        interface,
+        hardware: Ok(hardware),
+    } = &lb.claim
+    else {
+        return None;
+    };
+    let hardware = hardware.or_else(|| service.and_then(|service| service.kube_vip_hardware));
+    Some(LeaseSpec {
+        owner: lb.owner.clone(),
+        phase: LeasePhase::Pending,
+        interface: interfaces.choose(interface.as_deref()).to_owned(),
+        hardware: Identity::new(lb.uid(), hardware).hardware,
+        wanted: service.and_then(|service| service.kube_vip_address),
+        bound_at: None,
+    })
+}
+
+/// The record, asking for a lease as the load balancer wishes. An address is asked for on its own network only.
+fn asking(record: &LeaseSpec, wish: &Wish<'_>, wanted: Option<Ipv4Addr>) -> LeaseSpec {
+    let (interface, hardware) = match *wish {
+        Wish::Lease {
+            interface,
+            hardware,
+        } => (interface, hardware),
+        _ => (&*record.interface, None),
+    };
+    LeaseSpec {
+        owner: record.owner.clone(),
+        phase: LeasePhase::Pending,
+        interface: interface.to_owned(),
+        hardware: hardware.unwrap_or(record.hardware),
+        wanted: wanted.filter(|_| interface == record.interface),
+        bound_at: None,
+    }
+}
+
+fn with_phase(record: &LeaseSpec, phase: LeasePhase) -> LeaseSpec {
+    LeaseSpec {
+        phase,
+        ..record.clone()
+    }
+}
+
+fn with_lease(record: &LeaseSpec, lease: Lease, now: Micros) -> LeaseSpec {
+    let is_same = |before: &&Lease| before.address == lease.address;
+    let before = record.phase.lease().filter(is_same);
+    LeaseSpec {
+        phase: LeasePhase::Bound(lease),
+        wanted: None,
+        bound_at: before.and(record.bound_at).or(Some(now)),
+        ..record.clone()
+    }
+}
+
+/// Starts a client, if the load balancer asks for a lease.
+const fn run(mode: Mode, wish: &Wish<'_>) -> Step {
+    match (mode, wish) {
+        // One that is being deleted keeps its lease as long as it is there.
+        (Mode::Builtin, Wish::Lease { .. } | Wish::Unchanged) => Step::Run(Guard::NotKubeVips),
+        _ => Step::Rest,
+    }
+}
+
+fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: Micros) -> Step {
+    let is_over = matches!(wish, Wish::Gone | Wish::Nothing)
+        || (situation.mode == Mode::KubeVip && matches!(wish, Wish::Lease { .. }));
+    let is_other = wish.is_other_than(record);
+    let Some(client) = situation.client else {
+        return if is_over {
+            Step::Delete(wish.guard())
+        } else if is_other {
+            Step::Write(Guard::None, asking(record, wish, record.wanted))
+        } else if matches!(wish, Wish::Unchanged) {
+            Step::Rest
+        } else {
+            run(situation.mode, wish)
+        };
+    };
+    if !client.is_of(record) {
+        return Step::Stop;
+    }
+    match client.lease {
+        Some(lease) if is_over || is_other => Step::Write(
+            wish.guard(),
+            with_phase(record, LeasePhase::Releasing(lease)),
+        ),
+        Some(lease) if situation.is_held_by_pool => Step::Decline(lease.address),
+        Some(lease) => Step::Write(Guard::None, with_lease(record, lease, now)),
+        // An address that a server may just have leased: in a moment it is known.
+        None if (is_over || is_other) && client.is_asking => Step::Rest,
+        None if is_over || is_other => Step::Stop,
+        // It is not asked for again after a restart either.
+        None if record.wanted.is_some() && record.wanted == client.declined => {
+            let wanted = None;
+            let spec = LeaseSpec {
+                wanted,
+                ..record.clone()
+            };
+            Step::Write(Guard::None, spec)
+        }
+        None => Step::Rest,
+    }
+}
+
+fn bound(
+    situation: &Situation<'_>,
+    record: &LeaseSpec,
+    lease: &Lease,
+    wish: &Wish<'_>,
+    now: Micros,
+) -> Step {
+    let is_over = situation.mode == Mode::KubeVip && !matches!(wish, Wish::Unchanged);
+    if is_over || wish.is_other_than(record) {
+        let spec = with_phase(record, LeasePhase::Releasing(*lease));
+        return Step::Write(wish.guard(), spec);
+    }
+    let Some(client) = situation.client else {
+        return run(situation.mode, wish);
+    };
+    if !client.is_of(record) {
+        return Step::Stop;
+    }
+    match (client.lease, client.loss) {
+        (Some(held), _) if situation.is_held_by_pool => Step::Decline(held.address),
+        (Some(held), _) if held == *lease => Step::Rest,
+        (Some(held), _) => Step::Write(Guard::None, with_lease(record, held, now)),
+        (None, loss) => {
+            let wanted = (loss != Some(Loss::Conflict)).then_some(lease.address);
+            Step::Write(
+                Guard::None,
+                LeaseSpec {
+                    phase: LeasePhase::Pending,
+                    wanted,
+                    bound_at: None,
+                    ..record.clone()
+                },
+            )
+        }
+    }
+}
+
+/// DHC-4, DHC-6: the lease is given back when nothing serves its address any more. Until then a client that runs renews it,
+/// or the server might lease the address to somebody else. The record names what the client has.
+fn releasing(
+    situation: &Situation<'_>,
+    record: &LeaseSpec,
+    lease: &Lease,
+    wish: &Wish<'_>,
+) -> Step {
+    if let Some(client) = situation.client {
+        match client.lease {
+            _ if !client.is_of(record) => return Step::Stop,
+            Some(held) if held != *lease => {
+                return Step::Write(Guard::None, with_phase(record, LeasePhase::Releasing(held)));
+            }
+            Some(_) => {}
+            None if client.is_asking => return Step::Rest,
+            // The lease is lost; another one is not wanted.
+            None => return Step::Stop,
+        }
+    }
+    let address = lease.address;
+    let next = match (wish, situation.mode) {
+        (Wish::Unchanged, _) => return Step::Rest,
+        (Wish::Gone, _) => return Step::Release(Guard::GoneAndNotServed(address), None),
+        (Wish::Nothing, _) => None,
+        (Wish::Lease { .. }, Mode::Builtin) => Some(asking(record, wish, Some(address))),
+        (Wish::Lease { .. }, Mode::KubeVip) => Some(LeaseSpec {
+            phase: LeasePhase::Released(address),
+            wanted: None,
+            ..record.clone()
+        }),
+    };
+    Step::Release(Guard::NotServed(address), next)
+}
+
+/// DHC-6.
+fn released(
+    situation: &Situation<'_>,
+    record: &LeaseSpec,
+    address: Ipv4Addr,
+    wish: &Wish<'_>,
+) -> Step {
+    if situation.client.is_some() {
+        return Step::Stop;
+    }
+    match (wish, situation.mode) {
+        (Wish::Unchanged, _) => Step::Rest,
+        (Wish::Gone | Wish::Nothing, _) => Step::Delete(wish.guard()),
+        (Wish::Lease { .. }, Mode::KubeVip) => Step::Delete(Guard::NamedForKubeVip(address)),
+        (Wish::Lease { .. }, Mode::Builtin) => {
+            Step::Write(Guard::None, asking(record, wish, Some(address)))
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What the DHCP process knows of the cluster: trimmed copies of load balancers, of their Services, of the records of leases
+//! and of the addresses that pools hold. Changes go in, load balancers whose lease is due come out. No client; never waits.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use harvester_lb_api::IPAllocation;
+use harvester_lb_api::meta::Decoded;
+use harvester_lb_controller_kit::store::{Change, Store};
+use harvester_lb_controller_kit::work_queue::{RetryPolicy, WorkQueue};
+use harvester_lb_core::cached::{self, Allocation};
+use harvester_lb_core::dhcp::claim::{LbView, ServiceView};
+use harvester_lb_core::dhcp::record::{self, LeaseRecord};
+use harvester_lb_ipam::{Owner, OwnerId, Phase, Uid, addr};
+use harvester_lb_object::Key;
+use parking_lot::RwLock;
+
+use crate::dhcp::views::Views;
+
+/// An IPAllocation, as far as leases are concerned.
+#[derive(Debug, PartialEq, Eq)]
+pub enum RecordView {
+    /// The record of a lease.
+    Lease(LeaseRecord),
+    /// One that cannot be read: why. It is left alone, and so is its load balancer.
+    UnreadableLease(String),
+    /// The address of a pool that is held, or may be (DHC-5). The object is named after it.
+    HeldByPool,
+}
+
+impl RecordView {
+    /// Reads an object of the watch. `None`: it does not matter here.
+    pub fn from_watch(decoded: Decoded<IPAllocation>) -> Option<Self> {
+        Self::of(Allocation::from_watch(decoded))
+    }
+
+    /// Reads a decoded object.
+    pub fn decoded(object: &IPAllocation) -> Option<Self> {
+        Self::of(Allocation::decoded(object))
+    }
+
+    fn of(allocation: Allocation) -> Option<Self> {
+        match allocation {
+            Allocation::Lease(record) => Some(Self::Lease(record)),
+            Allocation::UnreadableLease(why) => Some(Self::UnreadableLease(why)),
+            Allocation::Valid { record, .. } => {
+                (record.spec.phase == Phase::Bound).then_some(Self::HeldByPool)
+            }
+            // Its address counts as taken (IPA-1).
+            Allocation::Unreadable { .. } => Some(Self::HeldByPool),
+            Allocation::Reserved => None,
+        }
+    }
+
+    fn owner(&self) -> Option<&Owner> {
+        match self {
+            Self::Lease(record) => Some(&record.spec.owner),
+            Self::UnreadableLease(_) | Self::HeldByPool => None,
+        }
+    }
+}
+
+/// The stores. They live as long as the process.
+#[derive(Debug, Default)]
+pub struct Stores {
+    /// Load balancers.
+    pub lbs: Arc<Store<LbView>>,
+    /// Services of load balancers.
+    pub services: Arc<Store<ServiceView>>,
+    /// IPAllocations.
+    pub records: Arc<Store<RecordView>>,
+    /// The uids in the records of leases, by the name of the load balancer: several if one was made anew.
+    recorded: RwLock<BTreeMap<OwnerId, BTreeSet<Uid>>>,
+}
+
+impl Stores {
+    /// The kinds whose first list is not complete.
+    pub fn unsynced(&self) -> Vec<&'static str> {
+        [
+            ("LoadBalancers", self.lbs.is_synced()),
+            ("Services", self.services.is_synced()),
+            ("IPAllocations", self.records.is_synced()),
+        ]
+        .into_iter()
+        .filter_map(|(kind, is_synced)| (!is_synced).then_some(kind))
+        .collect()
+    }
+
+    fn recorded_under(&self, id: &OwnerId) -> Vec<Owner> {
+        let recorded = self.recorded.read();
+        let uids = recorded.get(id).into_iter().flatten().cloned();
+        uids.map(|uid| Owner {
+            id: id.clone(),
+            uid,
+        })
+        .collect()
+    }
+}
+
+/// A load balancer whose lease is due, as a key of the queue.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseKey(pub Owner);
+
+impl fmt::Display for LeaseKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.0.id, self.0.uid)
+    }
+}
+
+/// Stores, clients and queue of one term.
+#[derive(Debug)]
+pub struct Index {
+    /// Of the process.
+    pub stores: Arc<Stores>,
+    /// What the clients have told.
+    pub views: Views,
+    /// Load balancers whose lease is due.
+    pub due: WorkQueue<LeaseKey>,
+}
+
+impl Index {
+    /// No client, and an empty queue.
+    pub fn new(stores: Arc<Stores>, policy: RetryPolicy) -> Self {
+        Self {
+            stores,
+            views: Views::default(),
+            due: WorkQueue::new("DhcpLease", policy),
+        }
+    }
+
+    /// The lease of a load balancer is due.
+    pub fn queue(&self, owner: Owner) {
+        self.due.add(LeaseKey(owner));
+    }
+
+    /// Every lease is due: this process is leader now.
+    pub fn queue_all(&self) {
+        self.stores
+            .lbs
+            .for_each(|_, lb| self.queue(lb.owner.clone()));
+        self.stores.records.for_each(|_, record| {
+            if let Some(owner) = record.owner() {
+                self.queue(owner.clone());
+            }
+        });
+    }
+
+    /// The load balancer of this name and uid.
+    pub fn lb(&self, owner: &Owner) -> Option<Arc<LbView>> {
+        let lb = self.stores.lbs.get(&cached::key(&owner.id))?;
+        (lb.owner.uid == owner.uid).then_some(lb)
+    }
+
+    /// The record of a load balancer's lease.
+    pub fn record(&self, uid: &Uid) -> Option<Arc<RecordView>> {
+        self.stores.records.get(&record_key(uid))
+    }
+
+    /// DHC-5: whether the record of a pool's address is held.
+    pub fn is_held_by_pool(&self, address: Ipv4Addr) -> bool {
+        let key = Key::new("", addr::record_name(address.into()));
+        let record = self.stores.records.get(&key);
+        record.is_some_and(|record| *record == RecordView::HeldByPool)
+    }
+
+    /// A load balancer has changed.
+    pub fn lb_changed(&self, _: &Key, change: &Change<LbView>) {
+        match change {
+            Change::Applied { old, new } => {
+                // Made anew under its name: the earlier one is gone.
+                if let Some(old) = old.as_ref().filter(|old| old.owner.uid != new.owner.uid) {
+                    self.queue(old.owner.clone());
+                }
+                if old.as_ref() != Some(new) {
+                    self.queue(new.owner.clone());
+                }
+            }
+            Change::Deleted { old, .. } => self.queue(old.owner.clone()),
+        }
+    }
+
+    /// A Service of a load balancer has changed.
+    pub fn service_changed(&self, key: &Key, change: &Change<ServiceView>) {
+        if let Change::Applied {
+            old: Some(old),
+            new,
+        } = change
+            && old == new
+        {
+            return;
+        }
+        if let Some(lb) = self.stores.lbs.get(key) {
+            self.queue(lb.owner.clone());
+        }
+        for owner in self.stores.recorded_under(&cached::id(key)) {
+            self.queue(owner);
+        }
+    }
+
+    /// An IPAllocation has changed.
+    pub fn record_changed(&self, key: &Key, change: &Change<RecordView>) {
+        self.record_updated(change);
+        let (old, new) = match change {
+            Change::Applied { old, new } => (old.as_ref(), Some(new)),
+            Change::Deleted { old, .. } => (Some(old), None),
+        };
+        for record in [old, new].into_iter().flatten() {
+            match &**record {
+                RecordView::Lease(record) => self.queue(record.spec.owner.clone()),
+                RecordView::UnreadableLease(_) => {}
+                RecordView::HeldByPool => {
+                    let address = addr::parse_record_name(&key.name);
+                    let holders = match address {
+                        Some(std::net::IpAddr::V4(address)) => self.views.holders(address),
+                        _ => Vec::new(),
+                    };
+                    for owner in holders {
+                        self.queue(owner);
+                    }
+                }
+            }
+        }
+        // A record that cannot be read names no owner; when it can again, or is gone, its load balancer is due.
+        if old.is_some_and(|old| matches!(**old, RecordView::UnreadableLease(_)))
+            && let Some(uid) = record::owner_of(&key.name)
+        {
+            self.stores.lbs.for_each(|_, lb| {
+                if lb.owner.uid == uid {
+                    self.queue(lb.owner.clone());
+                }
+            });
+        }
+    }
+
+    /// Keeps the uids by name.
+    pub fn record_updated(&self, change: &Change<RecordView>) {
+        let (old, new) = match change {
+            Change::Applied { old, new } => (old.as_deref(), Some(&**new)),
+            Change::Deleted { old, .. } => (Some(&**old), None),
+        };
+        let (old, new) = (
+            old.and_then(RecordView::owner),
+            new.and_then(RecordView::owner),
+        );
+        if old == new {
+            return;
+        }
+        let mut recorded = self.stores.recorded.write();
+        if let Some(old) = old
+            && let Some(uids) = recorded.get_mut(&old.id)
+        {
+            uids.remove(&old.uid);
+            if uids.is_empty() {
+                recorded.remove(&old.id);
+            }
+        }
+        if let Some(new) = new {
+            let uids = recorded.entry(new.id.clone()).or_default();
+            uids.insert(new.uid.clone());
+        }
+    }
+}
+
+/// The key of the record of a load balancer's lease.
+pub fn record_key(uid: &Uid) -> Key {
+    Key::new("", record::name(uid))
+}

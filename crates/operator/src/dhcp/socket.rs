@@ -1,0 +1,289 @@
+//! A packet socket on one interface (`AF_PACKET`, packet(7)). Owns every system call of the DHCP process that sends or
+//! receives. Whole Ethernet frames pass, because no interface ever has a client's address.
+//!
+//! A filter in the kernel leaves ARP packets and UDP datagrams to the port of DHCP clients; all other traffic of the
+//! interface costs a few instructions and wakes nobody.
+
+use std::io::{self, IoSliceMut};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use harvester_lb_ipam::dhcp::{CLIENT_PORT, Checksum, HardwareAddress};
+use nix::errno::Errno;
+use nix::ifaddrs::getifaddrs;
+use nix::libc;
+use nix::net::if_::InterfaceFlags;
+use nix::setsockopt_impl;
+use nix::sys::socket::sockopt::{RcvBuf, SetBool};
+use nix::sys::socket::{
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, bind,
+    recvmsg, send, setsockopt, socket,
+};
+use socket2::{SockFilter, SockRef};
+use thiserror::Error;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Longest frame that is read whole: a reply has at most 576 bytes and options of at most 1,500 (option 57); an interface
+/// with jumbo frames may deliver longer ones, which are no replies to us.
+pub const LONGEST_FRAME: usize = 2048;
+/// Receive buffer in bytes. After a start the replies to 4,096 clients come within ten seconds, and a scheduler may be a
+/// tenth of a second late: 40 frames, of which each occupies a page or more.
+const RECEIVE_BUFFER: usize = 1 << 20;
+/// Bytes of the kernel's `struct tpacket_auxdata`, which begins with the status.
+const AUXDATA: usize = 20;
+/// `PACKET_AUXDATA` and `TP_STATUS_CSUMNOTREADY` of linux/if_packet.h.
+const CHECKSUM_NOT_READY: u32 = 1 << 3;
+
+#[derive(Clone, Copy, Debug)]
+struct AuxData;
+setsockopt_impl!(
+    AuxData,
+    libc::SOL_PACKET,
+    libc::PACKET_AUXDATA,
+    bool,
+    SetBool
+);
+
+/// Why an interface cannot be used.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// There is no such interface.
+    #[error("there is no such interface")]
+    Missing,
+    /// It is down.
+    #[error("it is down")]
+    Down,
+    /// It has no Ethernet address.
+    #[error("it has no Ethernet address")]
+    NotEthernet,
+    /// The process lacks the capability.
+    #[error("packet sockets are not permitted: the process needs the capability NET_RAW")]
+    NotPermitted,
+    /// A system call failed.
+    #[error("{0}: {1}")]
+    System(&'static str, io::Error),
+}
+
+impl OpenError {
+    fn of(call: &'static str) -> impl Fn(Errno) -> Self {
+        move |errno| match errno {
+            Errno::EPERM | Errno::EACCES => Self::NotPermitted,
+            other => Self::System(call, other.into()),
+        }
+    }
+}
+
+/// An interface: its index and its Ethernet address.
+#[derive(Clone, Copy, Debug)]
+pub struct Link {
+    address: LinkAddr,
+    /// Its Ethernet address.
+    pub hardware: HardwareAddress,
+}
+
+/// Finds an interface that is up.
+pub fn find(interface: &str) -> Result<Link, OpenError> {
+    let all = getifaddrs().map_err(OpenError::of("getifaddrs"))?;
+    let mut links = all.filter(|entry| entry.interface_name == interface);
+    let found = links.find_map(|entry| {
+        let address = *entry.address.as_ref()?.as_link_addr()?;
+        Some((entry.flags, address))
+    });
+    let (flags, address) = found.ok_or(OpenError::Missing)?;
+    if !flags.contains(InterfaceFlags::IFF_UP) {
+        return Err(OpenError::Down);
+    }
+    let hardware = address.addr().map(HardwareAddress);
+    let hardware = hardware
+        .filter(|hardware| address.hatype() == libc::ARPHRD_ETHER && hardware.is_unicast())
+        .ok_or(OpenError::NotEthernet)?;
+    Ok(Link { address, hardware })
+}
+
+/// A socket on one interface.
+#[derive(Debug)]
+pub struct PacketSocket(AsyncFd<OwnedFd>);
+
+impl PacketSocket {
+    /// Opens a socket on an interface.
+    pub fn open(link: &Link) -> Result<Self, OpenError> {
+        let fd = socket(
+            AddressFamily::Packet,
+            SockType::Raw,
+            SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC,
+            SockProtocol::EthAll,
+        )
+        .map_err(OpenError::of("socket"))?;
+        let filter = SockRef::from(&fd).attach_filter(&filter());
+        filter.map_err(|error| OpenError::System("SO_ATTACH_FILTER", error))?;
+        setsockopt(&fd, AuxData, &true).map_err(OpenError::of("PACKET_AUXDATA"))?;
+        // The kernel may allow less.
+        let _ = setsockopt(&fd, RcvBuf, &RECEIVE_BUFFER);
+        // The address has no protocol: the socket keeps its own.
+        bind(fd.as_raw_fd(), &link.address).map_err(OpenError::of("bind"))?;
+        let socket = Self(readiness(fd)?);
+        socket.discard_earlier_frames()?;
+        Ok(socket)
+    }
+
+    /// Until it was bound, the socket received from all interfaces.
+    fn discard_earlier_frames(&self) -> Result<(), OpenError> {
+        let mut buffer = [0; LONGEST_FRAME];
+        loop {
+            match self.receive_now(&mut buffer) {
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(OpenError::System("recvmsg", error)),
+            }
+        }
+    }
+
+    /// Waits for a frame and reads it into `buffer`; returns its length, at most that of the buffer. Cancel safe.
+    pub async fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Checksum)> {
+        let receive = |_: &OwnedFd| self.receive_now(buffer);
+        self.0.async_io(Interest::READABLE, receive).await
+    }
+
+    fn receive_now(&self, buffer: &mut [u8]) -> io::Result<(usize, Checksum)> {
+        let mut parts = [IoSliceMut::new(buffer)];
+        let mut control = nix::cmsg_space!([u8; AUXDATA]);
+        let fd = self.0.get_ref().as_raw_fd();
+        let received = recvmsg::<()>(fd, &mut parts, Some(&mut control), MsgFlags::MSG_DONTWAIT)?;
+        let is_not_ready = received.cmsgs()?.any(|message| match message {
+            ControlMessageOwned::Unknown(unknown)
+                if unknown.cmsg_header.cmsg_level == libc::SOL_PACKET
+                    && unknown.cmsg_header.cmsg_type == libc::PACKET_AUXDATA =>
+            {
+                let status = unknown.data_bytes.first_chunk().copied();
+                status.is_some_and(|status| u32::from_ne_bytes(status) & CHECKSUM_NOT_READY != 0)
+            }
+            _ => false,
+        });
+        let checksum = if is_not_ready {
+            Checksum::NotReady
+        } else {
+            Checksum::Verify
+        };
+        Ok((received.bytes, checksum))
+    }
+
+    /// Sends a frame; never waits. An error means that it was not sent.
+    pub fn send(&self, frame: &[u8]) -> io::Result<()> {
+        let fd = self.0.get_ref().as_raw_fd();
+        let sent = send(fd, frame, MsgFlags::MSG_DONTWAIT)?;
+        if sent == frame.len() {
+            Ok(())
+        } else {
+            Err(io::Error::other("the frame was sent in part"))
+        }
+    }
+}
+
+/// Registers a socket with the runtime.
+#[allow(
+    unsafe_code,
+    reason = "tokio has no safe function for a socket of a kind that it does not know"
+)]
+fn readiness(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, OpenError> {
+    // SAFETY: the `AsyncFd` owns the descriptor, and `OwnedFd` keeps it open and the same until it is dropped. Nothing here
+    // takes it out or replaces it.
+    let registered = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+    registered.map_err(|error| OpenError::System("epoll", error.into_parts().1))
+}
+
+/// Instructions of the classic BPF (linux/filter.h), each with how many instructions are skipped if it holds and if not.
+mod bpf {
+    use super::SockFilter;
+
+    /// Offsets from here are fields of the packet's metadata.
+    const METADATA: u32 = 0xffff_f000;
+    /// The kind of packet: PACKET_OUTGOING and the like.
+    pub(super) const PACKET_TYPE: u32 = METADATA + 4;
+    /// Whether the network card or the kernel has taken a VLAN tag off.
+    pub(super) const IS_TAGGED: u32 = METADATA + 48;
+
+    const LOAD: u16 = 0x00;
+    const LOAD_INDEX: u16 = 0x01;
+    const JUMP: u16 = 0x05;
+    const RETURN: u16 = 0x06;
+    const WORD: u16 = 0x00;
+    const HALF: u16 = 0x08;
+    const BYTE: u16 = 0x10;
+    const ABSOLUTE: u16 = 0x20;
+    const INDEXED: u16 = 0x40;
+    const HEADER_LENGTH: u16 = 0xa0;
+    const EQUAL: u16 = 0x10;
+    const ANY_BIT: u16 = 0x40;
+
+    pub(super) const fn word(at: u32) -> SockFilter {
+        SockFilter::new(LOAD | WORD | ABSOLUTE, 0, 0, at)
+    }
+    pub(super) const fn half(at: u32) -> SockFilter {
+        SockFilter::new(LOAD | HALF | ABSOLUTE, 0, 0, at)
+    }
+    pub(super) const fn byte(at: u32) -> SockFilter {
+        SockFilter::new(LOAD | BYTE | ABSOLUTE, 0, 0, at)
+    }
+    /// The half word at the index and this offset.
+    pub(super) const fn indexed_half(offset: u32) -> SockFilter {
+        SockFilter::new(LOAD | HALF | INDEXED, 0, 0, offset)
+    }
+    /// Sets the index to the length of the IPv4 header at this offset.
+    pub(super) const fn index_after_header(at: u32) -> SockFilter {
+        SockFilter::new(LOAD_INDEX | BYTE | HEADER_LENGTH, 0, 0, at)
+    }
+    pub(super) const fn equal(value: u32, then: u8, otherwise: u8) -> SockFilter {
+        SockFilter::new(JUMP | EQUAL, then, otherwise, value)
+    }
+    pub(super) const fn any_bit(bits: u32, then: u8, otherwise: u8) -> SockFilter {
+        SockFilter::new(JUMP | ANY_BIT, then, otherwise, bits)
+    }
+    pub(super) const fn accept(bytes: u32) -> SockFilter {
+        SockFilter::new(RETURN, 0, 0, bytes)
+    }
+}
+
+/// Leaves ARP packets, and IPv4 packets with UDP to the port of clients. Frames of another VLAN belong to another network,
+/// and what this host sends is no answer.
+fn filter() -> [SockFilter; 16] {
+    const OUTGOING: u32 = 4;
+    const ARP: u32 = 0x0806;
+    const IPV4: u32 = 0x0800;
+    const UDP: u32 = 17;
+    /// Where the IPv4 header begins.
+    const IP: u32 = 14;
+    const FRAGMENT_OFFSET: u32 = 0x1fff;
+    [
+        bpf::word(bpf::PACKET_TYPE),
+        bpf::equal(OUTGOING, 13, 0),
+        bpf::word(bpf::IS_TAGGED),
+        bpf::equal(0, 0, 11),
+        bpf::half(12),
+        bpf::equal(ARP, 8, 0),
+        bpf::equal(IPV4, 0, 8),
+        bpf::byte(IP + 9),
+        bpf::equal(UDP, 0, 6),
+        bpf::half(IP + 6),
+        bpf::any_bit(FRAGMENT_OFFSET, 4, 0),
+        bpf::index_after_header(IP),
+        bpf::indexed_half(IP + 2),
+        bpf::equal(u32::from(CLIENT_PORT), 0, 1),
+        bpf::accept(u32::MAX),
+        bpf::accept(0),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dhc_1_an_interface_is_found_by_its_name() {
+        assert!(matches!(find("no-such-name"), Err(OpenError::Missing)));
+        // The loopback has the address 0, or is down.
+        assert!(matches!(
+            find("lo"),
+            Err(OpenError::NotEthernet | OpenError::Down)
+        ));
+    }
+}

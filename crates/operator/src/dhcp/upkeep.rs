@@ -1,0 +1,344 @@
+//! One reconcile of a load balancer's lease: observes, takes the step that `core: dhcp/upkeep` decides, and repeats that until
+//! nothing is left to do. Owns the live reads behind a guard, and the order of RELEASE and write.
+
+use std::net::Ipv4Addr;
+
+use harvester_lb_api::{IPAllocation, LoadBalancer};
+use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached;
+use harvester_lb_core::dhcp::claim::{Claim, LbView, ServiceView};
+use harvester_lb_core::dhcp::events;
+use harvester_lb_core::dhcp::record::{LeasePhase, LeaseRecord, LeaseSpec};
+use harvester_lb_core::dhcp::upkeep::{Guard, Situation, Step, decide, first};
+use harvester_lb_core::spec;
+use harvester_lb_ipam::{Owner, Uid};
+use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+use tracing::{debug, info, warn};
+
+use crate::clock;
+use crate::dhcp::context::Context;
+use crate::dhcp::index::{RecordView, record_key};
+use crate::dhcp::port::{Notify, Order, PortError};
+
+/// Most steps of one reconcile: from a lost load balancer to its deleted record it takes four. More means that something
+/// changes all the time; others are due meanwhile.
+const STEPS: usize = 8;
+
+/// Brings the lease of a load balancer up to date.
+pub async fn reconcile(ctx: &Context, owner: &Owner) -> Result<Requeue, WriteError> {
+    for _ in 0..STEPS {
+        let lb = ctx.index.lb(owner);
+        let stored = ctx.index.record(&owner.uid);
+        let record = match stored.as_deref() {
+            Some(RecordView::UnreadableLease(why)) => {
+                warn!(lease = %owner.uid, why, "record of a lease cannot be read, left alone");
+                return Ok(Requeue::AwaitChange);
+            }
+            Some(RecordView::Lease(record)) => Some(record),
+            Some(RecordView::HeldByPool) | None => None,
+        };
+        let client = ctx.index.views.get(&owner.uid);
+        let address = client.as_ref().and_then(|client| client.lease);
+        let situation = Situation {
+            mode: ctx.settings.mode,
+            interfaces: &ctx.settings.interfaces,
+            lb: lb.as_deref(),
+            record: record.map(|record| &record.spec),
+            client: client.as_ref(),
+            is_held_by_pool: address.is_some_and(|lease| ctx.index.is_held_by_pool(lease.address)),
+        };
+        report_annotation(ctx, &situation);
+        let step = decide(&situation, clock::now());
+        if step == Step::Rest && lb.is_none() && record.is_none() {
+            ctx.index
+                .due
+                .forget(&crate::dhcp::index::LeaseKey(owner.clone()));
+            ctx.notices.forget(&owner.uid);
+        }
+        if step != Step::Rest {
+            debug!(lease = %owner.uid, ?step, "lease");
+        }
+        let next = take(ctx, owner, &situation, record, step).await?;
+        if let Next::Requeue(requeue) = next {
+            return Ok(requeue);
+        }
+    }
+    Ok(Requeue::After(ctx.settings.timings.retry))
+}
+
+/// What follows a step.
+enum Next {
+    /// Observe and decide again.
+    Again,
+    /// The reconcile ends.
+    Requeue(Requeue),
+}
+
+/// Nothing, until something that is watched changes. The resync is for a change that was missed.
+const WAIT: Next = Next::Requeue(Requeue::Resync);
+
+async fn take(
+    ctx: &Context,
+    owner: &Owner,
+    situation: &Situation<'_>,
+    record: Option<&LeaseRecord>,
+    step: Step,
+) -> Result<Next, WriteError> {
+    match (step, record) {
+        (Step::Rest, _) => return Ok(Next::Requeue(Requeue::AwaitChange)),
+        (Step::Create, _) => {
+            return match situation.lb {
+                Some(lb) => create(ctx, lb).await,
+                None => Ok(Next::Again),
+            };
+        }
+        (Step::Run(guard), Some(record)) => {
+            if !is_confirmed(ctx, owner, guard).await? {
+                return Ok(WAIT);
+            }
+            let order = Order::Start(record.spec.clone());
+            let started = ctx.ports.order(&record.spec.interface, order).await;
+            return Ok(after_order(ctx, owner, started));
+        }
+        (Step::Stop, _) => {
+            if let Some(client) = situation.client {
+                let order = Order::Stop(owner.uid.clone(), client.clone());
+                let stopped = ctx.ports.order(&client.interface, order).await;
+                return Ok(after_order(ctx, owner, stopped));
+            }
+        }
+        (Step::Decline(address), _) => {
+            if let Some(client) = situation.client {
+                let order = Order::Decline(owner.uid.clone(), address);
+                let declined = ctx.ports.order(&client.interface, order).await;
+                return Ok(after_order(ctx, owner, declined));
+            }
+        }
+        (Step::Write(guard, spec), Some(record)) => {
+            if !is_confirmed(ctx, owner, guard).await? {
+                return Ok(WAIT);
+            }
+            write(ctx, record, &spec).await?;
+        }
+        (Step::Release(guard, next), Some(record)) => {
+            if !is_confirmed(ctx, owner, guard).await? {
+                return Ok(WAIT);
+            }
+            return release(ctx, record, next).await;
+        }
+        (Step::Delete(guard), Some(record)) => {
+            if !is_confirmed(ctx, owner, guard).await? {
+                return Ok(WAIT);
+            }
+            delete(ctx, record).await?;
+        }
+        (Step::Run(_) | Step::Write(..) | Step::Release(..) | Step::Delete(_), None) => {}
+    }
+    Ok(Next::Again)
+}
+
+/// An invalid annotation `dhcp-hardware-address` (DHC-1).
+fn report_annotation(ctx: &Context, situation: &Situation<'_>) {
+    let Some(lb) = situation.lb else { return };
+    let uid = &lb.owner.uid;
+    match &lb.claim {
+        Claim::Lease {
+            hardware: Err(error),
+            ..
+        } => {
+            let draft = events::invalid_hardware_address(error, situation.record.is_some());
+            ctx.notices.problem(&lb.owner, &draft);
+        }
+        _ => ctx.notices.solved(uid, &[events::INVALID_HARDWARE_ADDRESS]),
+    }
+}
+
+/// What follows an order to a port.
+fn after_order(ctx: &Context, owner: &Owner, result: Result<(), PortError>) -> Next {
+    match result {
+        Ok(()) => {
+            let over = [events::LEASE_INTERFACE_DOWN, events::LEASE_LIMIT_REACHED];
+            ctx.notices.solved(&owner.uid, &over);
+            Next::Again
+        }
+        Err(PortError::Changed) => Next::Again,
+        Err(PortError::Ended) => Next::Requeue(Requeue::AwaitChange),
+        Err(error) => {
+            warn!(lease = %owner.uid, %error, "lease waits for its interface");
+            let draft = match &error {
+                PortError::Full(interface, limit) => events::limit_reached(interface, *limit),
+                PortError::Down(interface, why) => events::interface_down(interface, why),
+                other => events::interface_down("", &other.to_string()),
+            };
+            ctx.notices.problem(owner, &draft);
+            Next::Requeue(Requeue::Backoff)
+        }
+    }
+}
+
+/// The live read behind a guard. Whatever it finds is in the stores afterwards.
+async fn is_confirmed(ctx: &Context, owner: &Owner, guard: Guard) -> Result<bool, WriteError> {
+    let is_so = match guard {
+        Guard::None => true,
+        Guard::Gone => is_gone(ctx, owner).await?,
+        Guard::NotKubeVips => !live_service(ctx, owner)
+            .await?
+            .is_some_and(|service| service.is_kube_vips),
+        Guard::NotServed(address) => is_unserved(ctx, owner, address).await?,
+        Guard::GoneAndNotServed(address) => {
+            is_gone(ctx, owner).await? && is_unserved(ctx, owner, address).await?
+        }
+        Guard::NamedForKubeVip(address) => live_service(ctx, owner).await?.is_some_and(|service| {
+            service.is_kube_vips && service.kube_vip_address == Some(address)
+        }),
+    };
+    if !is_so {
+        debug!(lease = %owner.uid, ?guard, "not so, waiting");
+    }
+    Ok(is_so)
+}
+
+async fn is_gone(ctx: &Context, owner: &Owner) -> Result<bool, WriteError> {
+    let key = cached::key(&owner.id);
+    let lb = ctx.client.get_live::<LoadBalancer>(&key).await?;
+    Ok(lb.is_none_or(|lb| spec::owner(&lb.metadata) != *owner))
+}
+
+async fn is_unserved(ctx: &Context, owner: &Owner, at: Ipv4Addr) -> Result<bool, WriteError> {
+    let service = live_service(ctx, owner).await?;
+    Ok(!service.is_some_and(|service| service.may_serve(at)))
+}
+
+/// The Service of ours of the load balancer's name. One that cannot be decoded is an error, and is read again later.
+async fn live_service(ctx: &Context, owner: &Owner) -> Result<Option<ServiceView>, WriteError> {
+    let key = cached::key(&owner.id);
+    let service = ctx.client.get_live::<Service>(&key).await?;
+    Ok(service.as_ref().and_then(ServiceView::of))
+}
+
+/// DHC-1: the record comes before the first DISCOVER.
+async fn create(ctx: &Context, lb: &LbView) -> Result<Next, WriteError> {
+    let service = live_service(ctx, &lb.owner).await?;
+    let Some(spec) = first(lb, &ctx.settings.interfaces, service.as_ref()) else {
+        return Ok(Next::Again);
+    };
+    let key = record_key(lb.uid());
+    let object = IPAllocation {
+        metadata: ObjectMeta {
+            name: Some(key.name.to_string()),
+            ..ObjectMeta::default()
+        },
+        spec: spec.to_api(),
+    };
+    let created = ctx.client.create(&key, &object).await;
+    ctx.metrics.wrote("create", created.as_ref().err());
+    created?;
+    info!(lease = %lb.uid(), lb = %lb.owner.id, interface = spec.interface, "lease wanted");
+    Ok(Next::Again)
+}
+
+async fn write(ctx: &Context, record: &LeaseRecord, spec: &LeaseSpec) -> Result<(), WriteError> {
+    let key = record_key(&record.spec.owner.uid);
+    let from = metadata(record);
+    let written = ctx
+        .client
+        .patch::<IPAllocation>(&key, &from, patch(spec))
+        .await;
+    ctx.metrics.wrote("update", written.as_ref().err());
+    written?;
+    let before = record.spec.phase.lease().map(|lease| lease.address);
+    if let LeasePhase::Bound(lease) = &spec.phase
+        && before != Some(lease.address)
+    {
+        info!(lease = %spec.owner.uid, lb = %spec.owner.id, address = %lease.address, server = %lease.server, "leased");
+        ctx.notices.publish(&spec.owner, &events::bound(lease));
+    }
+    Ok(())
+}
+
+/// DHC-4, DHC-6: RELEASE before the record is changed or deleted. A process that is killed in between sends it once more.
+async fn release(
+    ctx: &Context,
+    record: &LeaseRecord,
+    next: Option<LeaseSpec>,
+) -> Result<Next, WriteError> {
+    let spec = &record.spec;
+    let Some(lease) = spec.phase.lease() else {
+        return Ok(Next::Again);
+    };
+    let has_client = ctx.index.views.get(&spec.owner.uid).is_some();
+    // Of an expired lease nothing is left to give back, and its interface may be gone for good.
+    if has_client || !lease.is_expired(clock::now()) {
+        let order = Order::Release(spec.clone());
+        let released = ctx.ports.order(&spec.interface, order).await;
+        if released.is_err() {
+            return Ok(after_order(ctx, &spec.owner, released));
+        }
+    }
+    match next {
+        Some(next) => write(ctx, record, &next).await?,
+        None => delete(ctx, record).await?,
+    }
+    info!(lease = %spec.owner.uid, lb = %spec.owner.id, address = %lease.address, "released");
+    ctx.notices.publish(&spec.owner, &events::released(lease));
+    Ok(Next::Again)
+}
+
+async fn delete(ctx: &Context, record: &LeaseRecord) -> Result<(), WriteError> {
+    let key = record_key(&record.spec.owner.uid);
+    let deleted = ctx
+        .client
+        .delete::<IPAllocation>(&key, &metadata(record))
+        .await;
+    ctx.metrics.wrote("delete", deleted.as_ref().err());
+    deleted?;
+    forget(ctx, &key, record);
+    Ok(())
+}
+
+/// The copy is gone; the watch says so later, and the next decision is made now.
+fn forget(ctx: &Context, key: &Key, record: &LeaseRecord) {
+    if let Some(change) = ctx.index.stores.records.forget(key, record.version) {
+        ctx.index.record_updated(&change);
+    }
+}
+
+/// IPA-5: what every write and deletion is conditional on.
+fn metadata(record: &LeaseRecord) -> ObjectMeta {
+    let uid = |uid: &Uid| (!uid.is_empty()).then(|| uid.to_string());
+    ObjectMeta {
+        uid: uid(&record.uid),
+        resource_version: Some(record.version.0.to_string()),
+        ..ObjectMeta::default()
+    }
+}
+
+/// All fields of a record, absent ones as `null`, so that the merge patch removes the old values.
+fn patch(spec: &LeaseSpec) -> Value {
+    let api = spec.to_api();
+    let lease = api.lease.unwrap_or_default();
+    json!({ "spec": {
+        "address": api.address,
+        "pool": api.pool,
+        "owner": api.owner,
+        "phase": api.phase,
+        "boundAt": api.bound_at,
+        "releasedAt": api.released_at,
+        "lease": {
+            "interface": lease.interface,
+            "hardwareAddress": lease.hardware_address,
+            "clientId": lease.client_id,
+            "requestedAddress": lease.requested_address,
+            "server": lease.server,
+            "subnetMask": lease.subnet_mask,
+            "router": lease.router,
+            "renewAt": lease.renew_at,
+            "rebindAt": lease.rebind_at,
+            "expiresAt": lease.expires_at,
+        },
+    }})
+}

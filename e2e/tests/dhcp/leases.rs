@@ -1,0 +1,239 @@
+//! One process in mode `builtin`: leases, renewal, kills, release, conflicts (DHC-1 to DHC-5).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use harvester_lb_api::Phase;
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_fixtures as fixtures;
+use harvester_lb_testkit::{GATEWAY, consistently, eventually, lan};
+use kube::api::PostParams;
+use serde_json::json;
+
+use crate::stage::{
+    NODE, address, bound, counter, delete, dnsmasq, given_back, held, kea, lease, leased,
+    no_record, phase, record_name, record_until, serve, set, start, unserve,
+};
+
+/// Longest time to a lease after a kill: the Lease's duration, and the delay of the first REQUEST (10 s).
+const SLOW: Duration = Duration::from_secs(45);
+
+pub async fn dhc_1_a_lease_is_recorded(world: Arc<World>) -> anyhow::Result<()> {
+    set(&world, "lease").await?;
+    let server = dnsmasq(&world, &(200..=205)).await?;
+    let process = start(&world, "builtin").await?;
+    let lb = leased(&world, "lease", "web").await?;
+    let record = phase(&world, &lb, Phase::Bound).await?;
+    let address = address(&record)?;
+    ensure!((lan(200)..=lan(205)).contains(&address), "{address}");
+    ensure!(
+        held(&server, &(200..=205)) == [address],
+        "{}",
+        server.leases()
+    );
+    let lease = lease(&record);
+    ensure!(lease.server == Some(GATEWAY.to_string()), "{lease:?}");
+    ensure!(lease.interface == "eth0" && lease.expires_at.is_some());
+    ensure!(server.leases().contains(&lease.hardware_address));
+    ensure!(server.leases().contains(&lease.client_id));
+    world
+        .event("lease", "LoadBalancer", "web", "LeaseBound")
+        .await?;
+    ensure!(counter(&world, "harvester_lb_dhcp_clients{state=\"bound\"}").await? > 0.5);
+    // SIGTERM gives nothing back (DHC-2).
+    process.term()?;
+    eventually("ended", SOON, || async {
+        Ok(process.ended()?.map(|status| status.success()))
+    })
+    .await?;
+    ensure!(
+        held(&server, &(200..=205)) == [address],
+        "{}",
+        server.leases()
+    );
+    Ok(())
+}
+
+pub async fn dhc_2_killed_and_restarted_it_keeps_its_address(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    set(&world, "restart").await?;
+    let server = kea(&world, &(206..=210)).await?;
+    let process = start(&world, "builtin").await?;
+    let lb = leased(&world, "restart", "web").await?;
+    let first = phase(&world, &lb, Phase::Bound).await?;
+    // Renewed at T1.
+    let expiry = lease(&first).expires_at;
+    let renewed = record_until(&world, &lb, "renewed", |record| {
+        record.spec.phase == Phase::Bound && lease(record).expires_at > expiry
+    })
+    .await?;
+    ensure!(renewed.spec.address == first.spec.address);
+    ensure!(renewed.spec.bound_at == first.spec.bound_at);
+    process.kill9()?;
+    let process = start(&world, "builtin").await?;
+    let expiry = lease(&renewed).expires_at;
+    let name = record_name(&lb);
+    eventually("confirmed after the restart", SLOW, || async {
+        let record = world.records().get(&name).await?;
+        ensure!(record.spec.phase == Phase::Bound, "{:?}", record.spec);
+        ensure!(
+            record.spec.address == first.spec.address,
+            "{:?}",
+            record.spec
+        );
+        Ok((lease(&record).expires_at > expiry).then_some(()))
+    })
+    .await?;
+    ensure!(
+        held(&server, &(206..=210)) == [address(&first)?],
+        "{}",
+        server.leases()
+    );
+    process.kill9()
+}
+
+pub async fn dhc_4_a_deleted_load_balancer_gives_its_lease_back(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    set(&world, "gone").await?;
+    let process = start(&world, "builtin").await?;
+    for server in ["dnsmasq", "kea"] {
+        let server = match server {
+            "kea" => kea(&world, &(211..=215)).await?,
+            _ => dnsmasq(&world, &(211..=215)).await?,
+        };
+        let lb = leased(&world, "gone", "web").await?;
+        let address = bound(&world, &lb).await?;
+        delete(&world, &lb).await?;
+        no_record(&world, &lb).await?;
+        given_back(&server, address).await?;
+        world
+            .event("gone", "LoadBalancer", "web", "LeaseReleased")
+            .await?;
+    }
+    process.kill9()
+}
+
+pub async fn dhc_4_nothing_is_given_back_while_a_service_has_the_address(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    set(&world, "served").await?;
+    let server = dnsmasq(&world, &(216..=219)).await?;
+    let process = start(&world, "builtin").await?;
+    let lb = leased(&world, "served", "web").await?;
+    let address = bound(&world, &lb).await?;
+    serve(&world, &lb, &address.to_string(), json!({})).await?;
+    delete(&world, &lb).await?;
+    phase(&world, &lb, Phase::Releasing).await?;
+    consistently("leased", Duration::from_secs(3), || async {
+        ensure!(
+            held(&server, &(216..=219)) == [address],
+            "{}",
+            server.leases()
+        );
+        Ok(())
+    })
+    .await?;
+    unserve(&world, &lb).await?;
+    no_record(&world, &lb).await?;
+    given_back(&server, address).await?;
+    process.kill9()
+}
+
+pub async fn dhc_4_what_went_while_the_process_was_down(world: Arc<World>) -> anyhow::Result<()> {
+    set(&world, "down").await?;
+    let server = dnsmasq(&world, &(220..=224)).await?;
+    let process = start(&world, "builtin").await?;
+    let (lb, kept) = (
+        leased(&world, "down", "web").await?,
+        leased(&world, "down", "kept").await?,
+    );
+    let (address, other) = (bound(&world, &lb).await?, bound(&world, &kept).await?);
+    ensure!(address != other);
+    process.kill9()?;
+    delete(&world, &lb).await?;
+    // Another one of its name has another lease.
+    let again = leased(&world, "down", "web").await?;
+    let process = start(&world, "builtin").await?;
+    no_record(&world, &lb).await?;
+    given_back(&server, address).await?;
+    let new = bound(&world, &again).await?;
+    ensure!(new != other);
+    ensure!(bound(&world, &kept).await? == other);
+    process.kill9()
+}
+
+pub async fn dhc_3_an_interface_that_is_down_for_a_while(world: Arc<World>) -> anyhow::Result<()> {
+    set(&world, "interface").await?;
+    let _server = kea(&world, &(225..=229)).await?;
+    let process = start(&world, "builtin").await?;
+    let lb = leased(&world, "interface", "web").await?;
+    let first = phase(&world, &lb, Phase::Bound).await?;
+    world.cluster.ip(NODE, "link set eth0 down")?;
+    world
+        .event("interface", "LoadBalancer", "web", "LeaseInterfaceDown")
+        .await?;
+    world.cluster.ip(NODE, "link set eth0 up")?;
+    let name = record_name(&lb);
+    eventually("renewed", SLOW, || async {
+        let record = world.records().get(&name).await?;
+        ensure!(record.spec.phase == Phase::Bound, "{:?}", record.spec);
+        Ok((lease(&record).expires_at > lease(&first).expires_at).then_some(()))
+    })
+    .await?;
+    ensure!(counter(&world, "harvester_lb_dhcp_interface_up{interface=\"eth0\"}").await? > 0.5);
+    process.kill9()
+}
+
+pub async fn dhc_5_an_address_that_another_host_has(world: Arc<World>) -> anyhow::Result<()> {
+    set(&world, "host").await?;
+    // The client has the only other address of the range.
+    world
+        .cluster
+        .ip("client", "address add 192.168.100.230/24 dev eth0")?;
+    let server = dnsmasq(&world, &(230..=230)).await?;
+    let process = start(&world, "builtin").await?;
+    let lb = leased(&world, "host", "web").await?;
+    world
+        .event("host", "LoadBalancer", "web", "LeaseDeclined")
+        .await?;
+    let record = phase(&world, &lb, Phase::Pending).await?;
+    ensure!(record.spec.address.is_empty());
+    ensure!(server.process().log().contains("DHCPDECLINE"));
+    world
+        .cluster
+        .ip("client", "address del 192.168.100.230/24 dev eth0")?;
+    process.kill9()
+}
+
+pub async fn dhc_5_an_address_that_a_pool_holds(world: Arc<World>) -> anyhow::Result<()> {
+    set(&world, "pool").await?;
+    let server = dnsmasq(&world, &(231..=234)).await?;
+    let process = start(&world, "builtin").await?;
+    let lb = leased(&world, "pool", "web").await?;
+    let address = bound(&world, &lb).await?;
+    let owner = ("pool", "other", "00000000-0000-4000-8000-000000000001");
+    let record = fixtures::record(&address.to_string(), "lan", "Bound", owner);
+    world
+        .records()
+        .create(&PostParams::default(), &serde_json::from_value(record)?)
+        .await?;
+    record_until(&world, &lb, "another address, or none", |record| {
+        record.spec.address != address.to_string()
+    })
+    .await?;
+    world
+        .event("pool", "LoadBalancer", "web", "LeaseDeclined")
+        .await?;
+    ensure!(server.process().log().contains("DHCPDECLINE"));
+    // After ten seconds it asks again.
+    let next = record_until(&world, &lb, "another address", |record| {
+        record.spec.phase == Phase::Bound
+    })
+    .await?;
+    ensure!(next.spec.address != address.to_string(), "{:?}", next.spec);
+    process.kill9()
+}

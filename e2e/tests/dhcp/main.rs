@@ -1,0 +1,51 @@
+//! The DHCP process on a real control plane, with real DHCP servers: leases, renewal, kills, release, changes of the mode
+//! (DHC-1 to DHC-6). The operator does not run here: what it does with a record, the tests do in its place.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    unreachable_pub,
+    reason = "a test"
+)]
+
+use std::process::ExitCode;
+
+use harvester_lb_e2e::{audited_cluster_options, run, tests};
+
+mod leases;
+mod modes;
+mod stage;
+
+use leases::{
+    dhc_1_a_lease_is_recorded, dhc_2_killed_and_restarted_it_keeps_its_address,
+    dhc_3_an_interface_that_is_down_for_a_while,
+    dhc_4_a_deleted_load_balancer_gives_its_lease_back,
+    dhc_4_nothing_is_given_back_while_a_service_has_the_address,
+    dhc_4_what_went_while_the_process_was_down, dhc_5_an_address_that_a_pool_holds,
+    dhc_5_an_address_that_another_host_has,
+};
+use modes::{dhc_6_kube_vip_takes_over, dhc_6_no_discover_while_kube_vip_has_a_client};
+
+fn main() -> ExitCode {
+    let tests = tests![
+        dhc_1_a_lease_is_recorded,
+        dhc_2_killed_and_restarted_it_keeps_its_address,
+        dhc_3_an_interface_that_is_down_for_a_while,
+        dhc_4_a_deleted_load_balancer_gives_its_lease_back,
+        dhc_4_nothing_is_given_back_while_a_service_has_the_address,
+        dhc_4_what_went_while_the_process_was_down,
+        dhc_5_an_address_that_another_host_has,
+        dhc_5_an_address_that_a_pool_holds,
+        dhc_6_no_discover_while_kube_vip_has_a_client,
+        dhc_6_kube_vip_takes_over,
+    ];
+    // One DHCP server and one DHCP process at a time.
+    let servers = ["dnsmasq", "kea-dhcp4"];
+    run(
+        audited_cluster_options(),
+        &servers,
+        1,
+        |_| Box::pin(async { Ok(()) }),
+        tests,
+    )
+}

@@ -1,0 +1,233 @@
+//! Shared by the tests: the DHCP process, records of leases, lease files of the servers.
+
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::{DhcpLease, IPAllocation, LoadBalancer, Phase};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::quiet::reset;
+use harvester_lb_e2e::world::{SOON, TEST_TIMINGS};
+use harvester_lb_fixtures::{vm_spec, with};
+use harvester_lb_testkit::{Dhcp, Process, eventually, lan};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::{Value, json};
+
+/// The node whose network the DHCP process uses.
+pub const NODE: &str = "node1";
+/// A Lease that expires soon, so that a process that was killed need not be waited for; it has the pod uid of the next one
+/// as well.
+const LEASE: [&str; 3] = [
+    "--lease-duration=3s",
+    "--lease-renew-deadline=2s",
+    "--lease-retry-period=500ms",
+];
+
+/// An empty cluster and a namespace.
+pub async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
+    reset(world).await?;
+    world.namespace(ns).await
+}
+
+/// Starts the DHCP process, and waits until it is ready.
+pub async fn start(world: &World, mode: &str) -> anyhow::Result<Arc<Process>> {
+    let kubeconfig = world.cluster.kubeconfig("admin")?;
+    let kubeconfig = kubeconfig.to_str().context("the kubeconfig's path")?;
+    let binary = world.binary().to_str().context("the binary's path")?;
+    let mode = format!("--dhcp-mode={mode}");
+    let mut flags = vec![
+        "dhcp",
+        &mode,
+        "--dhcp-interface=eth0",
+        "--admin-address=[::]:8081",
+    ];
+    flags.extend(LEASE);
+    let env = [
+        ("KUBECONFIG", kubeconfig),
+        ("LOGLEVEL", "info,harvester_load_balancer=debug"),
+        ("HLB_TIMINGS", TEST_TIMINGS),
+        ("POD_UID", "dhcp"),
+    ];
+    let process = world.cluster.spawn(NODE, binary, &flags, &env, "dhcp")?;
+    process
+        .ready(SOON, || async {
+            let ready = world.get(NODE, "/readyz").await;
+            Ok(ready.is_ok_and(|(code, _)| code == 200))
+        })
+        .await?;
+    Ok(process)
+}
+
+/// The spec of a load balancer with a lease.
+pub fn leased_spec() -> Value {
+    with(vm_spec("web"), json!({"ipam": "dhcp"}))
+}
+
+/// Creates a load balancer with a lease.
+pub async fn leased(world: &World, ns: &str, name: &str) -> anyhow::Result<LoadBalancer> {
+    world.lb(ns, name, leased_spec()).await
+}
+
+/// The name of the record of a load balancer.
+pub fn record_name(lb: &LoadBalancer) -> String {
+    format!("dhcp-{}", lb.metadata.uid.clone().unwrap_or_default())
+}
+
+/// Waits until the record of a load balancer is as wanted.
+pub async fn record_until(
+    world: &World,
+    lb: &LoadBalancer,
+    what: &str,
+    wanted: impl Fn(&IPAllocation) -> bool,
+) -> anyhow::Result<IPAllocation> {
+    let name = record_name(lb);
+    eventually(&format!("record {name}: {what}"), SOON, || async {
+        let found = world.records().get_opt(&name).await?;
+        let found = found.context("there is none")?;
+        ensure!(wanted(&found), "it is {:?}", found.spec);
+        Ok(Some(found))
+    })
+    .await
+}
+
+/// Waits until the record is in a phase.
+pub async fn phase(world: &World, lb: &LoadBalancer, phase: Phase) -> anyhow::Result<IPAllocation> {
+    record_until(world, lb, &format!("{phase:?}"), |r| r.spec.phase == phase).await
+}
+
+/// Waits until the load balancer has a lease, and answers its address.
+pub async fn bound(world: &World, lb: &LoadBalancer) -> anyhow::Result<Ipv4Addr> {
+    address(&phase(world, lb, Phase::Bound).await?)
+}
+
+/// The address of a record.
+pub fn address(record: &IPAllocation) -> anyhow::Result<Ipv4Addr> {
+    Ok(record.spec.address.parse()?)
+}
+
+/// The lease of a record.
+pub fn lease(record: &IPAllocation) -> DhcpLease {
+    record.spec.lease.clone().unwrap_or_default()
+}
+
+/// Waits until a load balancer has no record.
+pub async fn no_record(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
+    let name = record_name(lb);
+    eventually(&format!("no record {name}"), SOON, || async {
+        let found = world.records().get_opt(&name).await?;
+        ensure!(found.is_none(), "it is {:?}", found.map(|r| r.spec));
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// The addresses of a test's range that the server has as leased, each as often as it is there. The servers keep the leases of
+/// earlier tests.
+pub fn held(server: &Dhcp, range: &RangeInclusive<u8>) -> Vec<Ipv4Addr> {
+    let mut held = all_held(&server.leases());
+    held.retain(|address| (lan(*range.start())..=lan(*range.end())).contains(address));
+    held
+}
+
+/// Waits until the server has no lease of an address.
+pub async fn given_back(server: &Dhcp, address: Ipv4Addr) -> anyhow::Result<()> {
+    eventually(&format!("{address} given back"), SOON, || async {
+        let leases = server.leases();
+        ensure!(!all_held(&leases).contains(&address), "{leases}");
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// dnsmasq with this range.
+pub async fn dnsmasq(world: &World, range: &RangeInclusive<u8>) -> anyhow::Result<Dhcp> {
+    Dhcp::dnsmasq(&world.cluster, lan(*range.start()), lan(*range.end())).await
+}
+
+/// Kea with this range, and leases that are renewed within seconds.
+pub async fn kea(world: &World, range: &RangeInclusive<u8>) -> anyhow::Result<Dhcp> {
+    let (first, last) = (lan(*range.start()), lan(*range.end()));
+    Dhcp::kea(&world.cluster, first, last, SHORT).await
+}
+
+/// Lifetime of Kea's leases.
+const SHORT: Duration = Duration::from_secs(16);
+
+fn all_held(leases: &str) -> Vec<Ipv4Addr> {
+    if leases.starts_with("address,") {
+        return held_by_kea(leases);
+    }
+    let lines = leases.lines().filter_map(|line| {
+        let address = line.split_whitespace().nth(2)?;
+        address.parse().ok()
+    });
+    lines.collect()
+}
+
+/// Kea appends a row for each change: the last one of an address counts. A lease that was given back has the lifetime 0.
+fn held_by_kea(leases: &str) -> Vec<Ipv4Addr> {
+    let mut held = std::collections::BTreeMap::new();
+    for line in leases.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        if let [address, _, _, lifetime, ..] = cells[..]
+            && let Ok(address) = address.parse()
+        {
+            held.insert(address, lifetime != "0");
+        }
+    }
+    let held = held.into_iter().filter(|(_, is_held)| *is_held);
+    held.map(|(address, _)| address).collect()
+}
+
+/// A Service as the operator makes it, with this address.
+pub async fn serve(
+    world: &World,
+    lb: &LoadBalancer,
+    address: &str,
+    annotations: Value,
+) -> anyhow::Result<()> {
+    let (ns, name) = (&lb.metadata.namespace, &lb.metadata.name);
+    let service: Service = serde_json::from_value(json!({
+        "metadata": {
+            "name": name, "namespace": ns, "annotations": annotations,
+            "labels": {"loadbalancer.harvesterhci.io/servicelb": "true"},
+        },
+        "spec": {
+            "type": "LoadBalancer", "loadBalancerIP": address,
+            "ports": [{"name": "http", "port": 80, "protocol": "TCP"}],
+        },
+    }))?;
+    let ns = ns.as_deref().unwrap_or_default();
+    world
+        .services(ns)
+        .create(&PostParams::default(), &service)
+        .await?;
+    Ok(())
+}
+
+/// Deletes the Service of a load balancer.
+pub async fn unserve(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
+    let ns = lb.metadata.namespace.as_deref().unwrap_or_default();
+    let name = lb.metadata.name.as_deref().unwrap_or_default();
+    world
+        .services(ns)
+        .delete(name, &DeleteParams::default())
+        .await?;
+    Ok(())
+}
+
+/// Deletes a load balancer.
+pub async fn delete(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
+    let ns = lb.metadata.namespace.as_deref().unwrap_or_default();
+    let name = lb.metadata.name.as_deref().unwrap_or_default();
+    world.delete_lb(ns, name).await
+}
+
+/// A counter of the DHCP process.
+pub async fn counter(world: &World, series: &str) -> anyhow::Result<f64> {
+    let value = world.metric(NODE, series).await?;
+    value.with_context(|| format!("no series {series}"))
+}
