@@ -14,15 +14,16 @@ use harvester_lb_testkit::TestClusterOptions;
 
 mod commands;
 mod examples;
+mod leases;
 mod operator;
 mod vips;
 
 fn main() -> ExitCode {
     run(
         TestClusterOptions::default(),
-        &["dnsmasq"],
+        &["dnsmasq", "kea-dhcp4"],
         3,
         |_| Box::pin(async { Ok(()) }),
-        [examples::all(), commands::all(), vips::all()].concat(),
+        [examples::all(), commands::all(), vips::all(), leases::all()].concat(),
     )
 }

@@ -1,0 +1,239 @@
+//! Addresses that the DHCP process leases, with real traffic: operator, DHCP process, kube-vip, kube-proxy and a real DHCP server
+//! (DHC-1, DHC-3, DHC-4, DHC-6).
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
+use harvester_lb_e2e::read::{allocated, ready};
+use harvester_lb_e2e::world::{SOON, TEST_TIMINGS};
+use harvester_lb_e2e::{Test, World, tests};
+use harvester_lb_fixtures::{self as fixtures, with};
+use harvester_lb_testkit::{Dhcp, Process, Vm, eventually, lan};
+use serde_json::json;
+
+use crate::operator::without;
+use crate::vips::answered_by;
+
+/// Node of the operator.
+const OPERATOR: &str = "node1";
+/// Node of the DHCP process.
+const DHCP: &str = "node2";
+/// Until a lease of Kea is over, and what follows has been done.
+const EXPIRY: Duration = Duration::from_secs(60);
+
+/// All tests.
+pub fn all() -> Vec<Test> {
+    tests![
+        dhc_1_traffic_reaches_a_leased_address_until_it_is_given_back,
+        dhc_3_the_service_ends_with_the_lease_and_comes_back_with_another,
+        dhc_6_from_kube_vip_to_leases_and_back,
+    ]
+}
+
+async fn operator(world: &World, mode: &str) -> anyhow::Result<Arc<Process>> {
+    let mode = format!("--dhcp-mode={mode}");
+    let env = [("POD_UID", "traffic")];
+    world.start_operator_with(OPERATOR, &[&mode], &env).await
+}
+
+/// Starts the DHCP process on the interface of the default route.
+fn dhcp(world: &World, mode: &str) -> anyhow::Result<Arc<Process>> {
+    let kubeconfig = world.cluster.kubeconfig("admin")?;
+    let kubeconfig = kubeconfig.to_str().context("the kubeconfig's path")?;
+    let binary = world.binary().to_str().context("the binary's path")?;
+    let mode = format!("--dhcp-mode={mode}");
+    let env = [
+        ("KUBECONFIG", kubeconfig),
+        ("LOGLEVEL", "info,harvester_load_balancer=debug"),
+        ("HLB_TIMINGS", TEST_TIMINGS),
+        ("POD_UID", "dhcp"),
+    ];
+    world
+        .cluster
+        .spawn(DHCP, binary, &["dhcp", &mode], &env, "dhcp")
+}
+
+/// A load balancer in a namespace of its name, and its virtual machine.
+async fn stage(world: &World, ns: &str) -> anyhow::Result<(LoadBalancer, Vm)> {
+    world.namespace(ns).await?;
+    let vm = world.vm(ns, ns, &[("app", ns)], 8080).await?;
+    let spec = with(fixtures::vm_spec(ns), json!({"ipam": "dhcp"}));
+    Ok((world.lb(ns, ns, spec).await?, vm))
+}
+
+/// Waits until a load balancer is ready, and returns its address.
+async fn served(world: &World, ns: &str) -> anyhow::Result<Ipv4Addr> {
+    let lb = world.lb_reason(ns, ns, "Ready").await?;
+    ensure!(allocated(&lb).as_deref() == Some("0.0.0.0"), "{lb:?}");
+    let address = lb.status.and_then(|status| status.address);
+    Ok(address.context("no address")?.parse()?)
+}
+
+fn record_name(lb: &LoadBalancer) -> String {
+    format!("dhcp-{}", lb.metadata.uid.clone().unwrap_or_default())
+}
+
+async fn record(world: &World, lb: &LoadBalancer) -> anyhow::Result<Option<IPAllocation>> {
+    Ok(world.records().get_opt(&record_name(lb)).await?)
+}
+
+async fn no_record(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
+    eventually("the record is deleted", SOON, || async {
+        let left = record(world, lb).await?;
+        ensure!(left.is_none(), "{:?}", left.map(|it| it.spec));
+        Ok(Some(()))
+    })
+    .await
+}
+
+async fn dhc_1_traffic_reaches_a_leased_address_until_it_is_given_back(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let alone = without().await?;
+    let server = Dhcp::dnsmasq(&world.cluster, lan(180), lan(183)).await?;
+    let (operator, dhcp) = (operator(&world, "builtin").await?, dhcp(&world, "builtin")?);
+    let ns = "dhc1";
+    let (lb, _vm) = stage(&world, ns).await?;
+    let vip = served(&world, ns).await?;
+    let bound = record(&world, &lb).await?.context("no record")?;
+    ensure!(bound.spec.phase == Phase::Bound && bound.spec.address == vip.to_string());
+    answered_by(&world, vip, &[ns]).await?;
+    ensure!(
+        server.leases().contains(&vip.to_string()),
+        "{}",
+        server.leases()
+    );
+    let service = world.services(ns).get(ns).await?;
+    let asked = service.spec.and_then(|spec| spec.load_balancer_ip);
+    ensure!(asked == Some(vip.to_string()), "{asked:?}");
+
+    // Both killed: nothing changes.
+    let uid = service.metadata.uid;
+    dhcp.kill9()?;
+    operator.kill9()?;
+    answered_by(&world, vip, &[ns]).await?;
+    let operator = self::operator(&world, "builtin").await?;
+    let dhcp = self::dhcp(&world, "builtin")?;
+    ensure!(served(&world, ns).await? == vip);
+    ensure!(world.services(ns).get(ns).await?.metadata.uid == uid);
+
+    world.delete_lb(ns, ns).await?;
+    world.gone(&world.services(ns), ns).await?;
+    no_record(&world, &lb).await?;
+    ensure!(
+        !server.leases().contains(&vip.to_string()),
+        "{}",
+        server.leases()
+    );
+    dhcp.end().await?;
+    operator.end().await?;
+    drop(alone);
+    Ok(())
+}
+
+async fn dhc_3_the_service_ends_with_the_lease_and_comes_back_with_another(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let alone = without().await?;
+    let server = Dhcp::kea(&world.cluster, lan(184), lan(187), Duration::from_secs(16)).await?;
+    let (operator, dhcp) = (operator(&world, "builtin").await?, dhcp(&world, "builtin")?);
+    let ns = "dhc3";
+    let (lb, _vm) = stage(&world, ns).await?;
+    let vip = served(&world, ns).await?;
+    answered_by(&world, vip, &[ns]).await?;
+    // Nobody renews it any more, and nobody but the operator knows.
+    dhcp.kill9()?;
+    eventually("the Service is gone", EXPIRY, || async {
+        let left = world.services(ns).get_opt(ns).await?;
+        Ok(left.is_none().then_some(()))
+    })
+    .await?;
+    let expired = record(&world, &lb).await?.context("no record")?;
+    let expires_at = expired.spec.lease.and_then(|lease| lease.expires_at);
+    let expires_at: jiff::Timestamp = expires_at.context("no expiry")?.parse()?;
+    ensure!(expired.spec.phase == Phase::Bound);
+    let late = jiff::Timestamp::now().duration_since(expires_at);
+    ensure!(late.is_positive() && late.as_secs() < 5, "{late:?} late");
+    let told = world.lb_reason(ns, ns, "WaitingForLease").await?;
+    ensure!(told.status.as_ref().is_some_and(|it| it.address.is_none()));
+    ensure!(allocated(&told).as_deref() == Some("0.0.0.0"));
+    ensure!(ready(&told).is_some_and(|(_, _, message)| message.contains("expired")));
+
+    let dhcp = self::dhcp(&world, "builtin")?;
+    let again = served(&world, ns).await?;
+    answered_by(&world, again, &[ns]).await?;
+    // The server is away for longer than the lease.
+    server.process().kill9()?;
+    world.lb_reason(ns, ns, "WaitingForLease").await?;
+    world.gone(&world.services(ns), ns).await?;
+    drop(server);
+    let _server = Dhcp::kea(&world.cluster, lan(184), lan(187), Duration::from_secs(16)).await?;
+    eventually("served again", EXPIRY, || async {
+        let lb = world.lbs(ns).get(ns).await?;
+        Ok(ready(&lb)
+            .is_some_and(|(status, ..)| status == "True")
+            .then_some(()))
+    })
+    .await?;
+    let vip = served(&world, ns).await?;
+    answered_by(&world, vip, &[ns]).await?;
+    world.delete_lb(ns, ns).await?;
+    no_record(&world, &lb).await?;
+    dhcp.end().await?;
+    operator.end().await?;
+    drop(alone);
+    Ok(())
+}
+
+async fn dhc_6_from_kube_vip_to_leases_and_back(world: Arc<World>) -> anyhow::Result<()> {
+    let alone = without().await?;
+    let server = Dhcp::dnsmasq(&world.cluster, lan(188), lan(191)).await?;
+    let before = operator(&world, "kube-vip").await?;
+    let ns = "dhc6";
+    let (lb, _vm) = stage(&world, ns).await?;
+    let vip = served(&world, ns).await?;
+    answered_by(&world, vip, &[ns]).await?;
+    ensure!(record(&world, &lb).await?.is_none());
+
+    // One after the other, as a rollout does.
+    before.end().await?;
+    let operator = operator(&world, "builtin").await?;
+    ensure!(served(&world, ns).await? == vip);
+    answered_by(&world, vip, &[ns]).await?;
+    let dhcp = dhcp(&world, "builtin")?;
+    eventually("a lease", EXPIRY, || async {
+        let bound = record(&world, &lb).await?.context("no record")?;
+        ensure!(bound.spec.phase == Phase::Bound, "{:?}", bound.spec);
+        Ok(Some(()))
+    })
+    .await?;
+    let leased = served(&world, ns).await?;
+    ensure!(
+        leased == vip,
+        "{leased} instead of {vip}: {}",
+        server.leases()
+    );
+    answered_by(&world, vip, &[ns]).await?;
+
+    // And back: the lease is given back first.
+    operator.end().await?;
+    dhcp.end().await?;
+    let operator = self::operator(&world, "kube-vip").await?;
+    let dhcp = self::dhcp(&world, "kube-vip")?;
+    no_record(&world, &lb).await?;
+    let back = served(&world, ns).await?;
+    ensure!(back == vip, "{back} instead of {vip}: {}", server.leases());
+    answered_by(&world, vip, &[ns]).await?;
+    let service = world.services(ns).get(ns).await?;
+    let asked = service.spec.and_then(|spec| spec.load_balancer_ip);
+    ensure!(asked.as_deref() == Some("0.0.0.0"), "{asked:?}");
+    world.delete_lb(ns, ns).await?;
+    world.gone(&world.services(ns), ns).await?;
+    dhcp.end().await?;
+    operator.end().await?;
+    drop(alone);
+    Ok(())
+}
