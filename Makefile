@@ -19,7 +19,7 @@ HELM := e2e/helm/build.sh target/tools
 # Targets run sequentially: they share cargo's locks, and cargo and go already
 # use all cores.
 .NOTPARALLEL:
-.PHONY: help demo demo-share demo-shell test fuzz soak check build image bench crds chart clean plane tools helm \
+.PHONY: help demo demo-share demo-dhcp demo-shell test fuzz soak check build image bench crds chart clean plane tools helm \
 	check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny
 
 help: ## List the targets
@@ -30,6 +30,9 @@ demo: ## Run the demo: a control plane, virtual machines, load balancers and tra
 
 demo-share: ## The demo of an address that several load balancers share
 	@e2e/demo.sh share
+
+demo-dhcp: ## The demo of an address that is leased from a DHCP server
+	@e2e/demo.sh dhcp
 
 demo-shell: ## The same, with a shell in the test cluster
 	@e2e/demo.sh shell

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The demo: demo.sh [share | shell]. Prints what it will do, builds what is missing and
+# The demo: demo.sh [share | dhcp | shell]. Prints what it will do, builds what is missing and
 # runs the demo.
 #
 # The Go build takes longest. The Rust build runs beside it at the lowest priority:
@@ -37,8 +37,12 @@ else
 	say "Then the demo, half a minute:"
 fi
 say "  - a control plane with two nodes, and the operator, in separate network namespaces"
-say "  - three virtual machines (stand-ins), a pool and a load balancer, from YAML"
+[ "${1:-}" = dhcp ] || say "  - three virtual machines (stand-ins), a pool and a load balancer, from YAML"
 case ${1:-} in
+dhcp)
+	say "  - a DHCP server, and the process that leases addresses from it"
+	say "  - the lease of a load balancer is renewed, survives a kill, and is given back"
+	;;
 share)
 	say "  - a second load balancer on the same address, while requests go on"
 	say "  - the first load balancer is deleted, and the address stays; then the second one"

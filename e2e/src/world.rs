@@ -138,6 +138,28 @@ impl World {
         flags: &[&str],
         env: &[(&str, &str)],
     ) -> anyhow::Result<Arc<Process>> {
+        self.spawn(node, flags, env, &log_name(node))
+    }
+
+    /// Starts the DHCP process without waiting for it. One that follows it on the node takes its Lease over at once.
+    pub fn spawn_dhcp(
+        &self,
+        node: &str,
+        flags: &[&str],
+        env: &[(&str, &str)],
+    ) -> anyhow::Result<Arc<Process>> {
+        let flags = [&["dhcp"], flags].concat();
+        let env = [&[("POD_UID", "dhcp")], env].concat();
+        self.spawn(node, &flags, &env, "dhcp")
+    }
+
+    fn spawn(
+        &self,
+        node: &str,
+        flags: &[&str],
+        env: &[(&str, &str)],
+        log: &str,
+    ) -> anyhow::Result<Arc<Process>> {
         let kubeconfig = self.cluster.kubeconfig("admin")?;
         let kubeconfig = kubeconfig
             .to_str()
@@ -156,8 +178,7 @@ impl World {
             .binary
             .to_str()
             .context("the operator's path is no text")?;
-        self.cluster
-            .spawn(node, program, flags, &all, &log_name(node))
+        self.cluster.spawn(node, program, flags, &all, log)
     }
 
     /// The log of all operators that were ever started on a node.

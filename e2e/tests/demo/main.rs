@@ -11,9 +11,10 @@ use harvester_lb_testkit::TestReport;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 /// The tests: each form of the demo, by the argument of the script.
-const TESTS: [(&str, &[&str]); 2] = [
+const TESTS: [(&str, &[&str]); 3] = [
     ("make_demo_proves_what_it_shows", &[]),
     ("make_demo_share_proves_what_it_shows", &["share"]),
+    ("make_demo_dhcp_proves_what_it_shows", &["dhcp"]),
 ];
 /// What the script runs as cargo.
 const NO_BUILD: &str = "true";

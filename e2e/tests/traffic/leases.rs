@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
 use harvester_lb_e2e::read::{allocated, ready};
-use harvester_lb_e2e::world::{SOON, TEST_TIMINGS};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::{self as fixtures, with};
 use harvester_lb_testkit::{Dhcp, Process, Vm, eventually, lan};
@@ -41,19 +41,7 @@ async fn operator(world: &World, mode: &str) -> anyhow::Result<Arc<Process>> {
 
 /// Starts the DHCP process on the interface of the default route.
 fn dhcp(world: &World, mode: &str) -> anyhow::Result<Arc<Process>> {
-    let kubeconfig = world.cluster.kubeconfig("admin")?;
-    let kubeconfig = kubeconfig.to_str().context("the kubeconfig's path")?;
-    let binary = world.binary().to_str().context("the binary's path")?;
-    let mode = format!("--dhcp-mode={mode}");
-    let env = [
-        ("KUBECONFIG", kubeconfig),
-        ("LOGLEVEL", "info,harvester_load_balancer=debug"),
-        ("HLB_TIMINGS", TEST_TIMINGS),
-        ("POD_UID", "dhcp"),
-    ];
-    world
-        .cluster
-        .spawn(DHCP, binary, &["dhcp", &mode], &env, "dhcp")
+    world.spawn_dhcp(DHCP, &[&format!("--dhcp-mode={mode}")], &[])
 }
 
 /// A load balancer in a namespace of its name, and its virtual machine.
