@@ -9,7 +9,7 @@ use crate::repository::{Faults, read};
 
 /// A source with permissions, and the documents that grant them: each a ServiceAccount with its permissions, the same
 /// permissions for the ServiceAccount of Harvester's release, and those of the chart.
-const SOURCES: [(&str, &[&str]); 2] = [
+const SOURCES: [(&str, &[&str]); 3] = [
     (
         "crates/operator/src/permissions.rs",
         &[
@@ -25,6 +25,10 @@ const SOURCES: [(&str, &[&str]); 2] = [
             "docs/examples/rbac-release-webhook.yaml",
             "charts/harvester-load-balancer/templates/webhook.yaml",
         ],
+    ),
+    (
+        "crates/operator/src/dhcp/permissions.rs",
+        &["docs/examples/rbac-dhcp.yaml"],
     ),
 ];
 /// The webhook's Service in the chart's template, which names of Secrets follow, and its default name, for which the permissions

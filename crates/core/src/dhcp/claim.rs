@@ -181,3 +181,6 @@ pub fn is_interface_name(name: &str) -> bool {
     let is_wrong = |c: char| c.is_whitespace() || matches!(c, '/' | ':' | '\0');
     !matches!(name, "" | "." | "..") && name.len() <= LONGEST_INTERFACE && !name.contains(is_wrong)
 }
+
+#[cfg(test)]
+mod tests;

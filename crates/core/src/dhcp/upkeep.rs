@@ -406,3 +406,6 @@ fn released(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
