@@ -83,7 +83,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- define "hlb.serviceAccount" -}}
 {{- $prefix := include "hlb.prefix" . -}}
 {{- $name := .Values.serviceAccount.name | default "" -}}
-{{- range list "check" "webhook" "hooks" "webhook-hooks" -}}
+{{- range list "check" "webhook" "hooks" "webhook-hooks" "dhcp" -}}
 {{- if eq $name (printf "%s-%s" $prefix .) -}}
 {{- fail (printf "serviceAccount.name: %s is another account of this chart; choose another name, or leave it empty" $name) -}}
 {{- end -}}
@@ -121,6 +121,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if hasKey ($.Values.podLabels | default dict) $label -}}
 {{- fail (printf "podLabels: %s is a label that the chart selects Pods by; leave it out" $label) -}}
 {{- end -}}
+{{- end -}}
+{{- if and (eq .Values.dhcpMode "builtin") (not .Values.dhcp.enabled) -}}
+{{- fail "dhcpMode is builtin and dhcp.enabled is false: nothing would lease an address; enable it, or leave dhcpMode at kube-vip" -}}
 {{- end -}}
 {{- range .Values.backendDenyCIDRs -}}
 {{- $address := first (splitList "/" .) -}}

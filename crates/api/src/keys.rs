@@ -26,12 +26,14 @@ pub const ANNOTATION_DHCP_HARDWARE_ADDRESS: &str =
     "loadbalancer.harvesterhci.io/dhcp-hardware-address";
 /// On a pool: addresses that are excluded from allocation (EXC-1).
 pub const ANNOTATION_EXCLUDE: &str = "loadbalancer.harvesterhci.io/exclude";
-/// The annotations that ask for an address, or for none of some, and so are a part of the spec (section 15).
-pub const SPEC_ANNOTATIONS: [&str; 4] = [
+/// The annotations that validating admission is asked about, as about a spec: they ask for an address, for none of some, or for an
+/// interface (section 15).
+pub const SPEC_ANNOTATIONS: [&str; 5] = [
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_PRIMARY,
     ANNOTATION_DHCP_HARDWARE_ADDRESS,
     ANNOTATION_EXCLUDE,
+    ANNOTATION_KUBE_VIP_INTERFACE,
 ];
 /// Name prefix of an IPAllocation that is the DHCP lease of a load balancer, whose uid follows (DHC-1).
 pub const LEASE_RECORD_PREFIX: &str = "dhcp-";
@@ -104,5 +106,7 @@ pub const ANNOTATION_KUBE_VIP_REQUESTED_IP: &str = "kube-vip.io/requestedIP";
 pub const ANNOTATION_KUBE_VIP_HARDWARE: &str = "kube-vip.io/hwaddr";
 /// On a load balancer and its Service: the interface of the nodes that its address is on (KVA-2).
 pub const ANNOTATION_KUBE_VIP_INTERFACE: &str = "kube-vip.io/serviceInterface";
+/// On a Service: which annotations of kube-vip were copied from the load balancer (KVA-1).
+pub const ANNOTATION_COPIED: &str = "loadbalancer.harvesterhci.io/copied-annotations";
 /// `loadBalancerIP` that makes kube-vip lease an address by DHCP (OPS-3).
 pub const DHCP_ADDRESS: &str = "0.0.0.0";

@@ -98,13 +98,13 @@ fn check_service(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
         let kind = &kinds::SERVICE_MISSING;
         return Err(Finding::new(kind, "REC-4", lb.object(), text));
     };
-    requests_address(lb, service)?;
+    requests_address(lb, lb.given, service)?;
     let announced = announced(service);
     must!(
         "REL-4",
         ANNOUNCED_ADDRESS_MISMATCH,
         lb,
-        may_differ(lb, service) || announced.is_empty() || announced == lb.given,
+        may_differ(lb.given, service) || announced.is_empty() || announced == lb.given,
         "has address {}, announced is {announced:?}",
         lb.given
     );

@@ -6,13 +6,18 @@ use harvester_lb_api::{Condition, keys};
 use crate::finding::{Finding, describe, must};
 use crate::objects::Lb;
 
-/// Checks a load balancer of VM type with an address. `announced`: the ingress address of its Service; `may_differ`: that need
+/// Checks a load balancer of VM type with an address. `wanted`: what its Service requests; `announced`: the ingress address of its Service; `may_differ`: that need
 /// not be the allocated one.
-pub(crate) fn of_served(lb: &Lb<'_>, announced: &str, may_differ: bool) -> Result<(), Finding> {
-    let address = if lb.given == keys::DHCP_ADDRESS {
+pub(crate) fn of_served(
+    lb: &Lb<'_>,
+    wanted: &str,
+    announced: &str,
+    may_differ: bool,
+) -> Result<(), Finding> {
+    let address = if wanted == keys::DHCP_ADDRESS {
         announced
     } else {
-        lb.given
+        wanted
     };
     if let Some(told) = lb.condition("AddressAllocated") {
         let message = told.message.as_deref().unwrap_or_default();
@@ -26,14 +31,13 @@ pub(crate) fn of_served(lb: &Lb<'_>, announced: &str, may_differ: bool) -> Resul
         );
     }
     if let Some(told) = lb.condition("Announced") {
-        let is_announced = !announced.is_empty() && (announced == lb.given || may_differ);
+        let is_announced = !announced.is_empty() && (announced == wanted || may_differ);
         must!(
             "section 9",
             CONDITION_MISMATCH,
             lb,
             (told.status == "True") == is_announced,
-            "has address {}, announced is {announced:?}, and the condition Announced is {}",
-            lb.given,
+            "has address {wanted}, announced is {announced:?}, and the condition Announced is {}",
             describe(told)
         );
     }

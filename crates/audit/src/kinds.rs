@@ -107,6 +107,9 @@ kinds! {
     IP_ALLOCATION_MISNAMED Danger "IPAllocationMisnamed"
         "the name of an IPAllocation and its `spec.address` differ; the address that it is named after stays blocked"
         "delete the IPAllocation; the operator creates it again if a LoadBalancer has the address";
+    LEASE_NOT_RELEASED Repairable "LeaseNotReleased"
+        "the DHCP lease of a LoadBalancer that does not exist was not given back"
+        "start the DHCP process (chart: `dhcp.enabled`); if it runs, look at its log. Without it, delete the IPAllocation: the lease then expires on the DHCP server";
     SERVICE_ORPHANED Danger "ServiceOrphaned"
         "a Service of the operator belongs to no LoadBalancer; its address is still announced"
         "delete the Service";

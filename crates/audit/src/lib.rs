@@ -19,7 +19,7 @@
 //! | `exclusions` | the list of addresses that a pool excludes (EXC-1) |
 //! | `ranges` | the addresses of a pool |
 //! | `selection` | the pool that section 5 selects for a load balancer |
-//! | `later` | features of later versions of the operator (IPA-9) |
+//! | `lease_records`, `leases` | the records of DHCP leases; what load balancers have by them |
 //! | `load_balancers` | the address of a load balancer |
 //! | `waiting` | why a load balancer has no address |
 //! | `sharing` | load balancers that share an address (SHR-1 to SHR-8) |
@@ -40,8 +40,9 @@ mod details;
 mod exclusions;
 mod finding;
 pub mod kinds;
-mod later;
 mod leader;
+mod lease_records;
+mod leases;
 mod load_balancers;
 mod machines;
 mod meta;
@@ -89,6 +90,7 @@ pub fn audit(snapshot: &Snapshot) -> Report {
     }
     pairs::check(&objects, &mut report);
     records::check_leftovers(&objects, &mut report);
+    leases::check_leftovers(&objects, &mut report);
     report
 }
 

@@ -11,14 +11,15 @@ use crate::ranges::Ranges;
 use crate::sharing::{self, Part};
 use crate::spec::Spec;
 use crate::waiting::{self, waits};
-use crate::{backends, kinds, owned_objects};
+use crate::{backends, kinds, leases, owned_objects};
 
 /// Condition reasons of an invalid spec: its address and endpoints stay as they are (BE-6, ALC-10).
-const REFUSED: [&str; 4] = [
+const REFUSED: [&str; 5] = [
     "InvalidListener",
     "InvalidSelector",
     "InvalidHealthCheck",
     "InvalidRequestedAddress",
+    "InvalidHardwareAddress",
 ];
 
 /// Checks one load balancer. Returns the reason if it has no address, in accordance with the rules.
@@ -97,6 +98,9 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
             "uses DHCP, and has {} Bound IPAllocations",
             held.len()
         );
+        if lb.object.spec.workload() == WorkloadType::Vm && leases::wanted(objects, lb).is_none() {
+            return leases::waits(lb, ready).map(|()| Some(reason));
+        }
         return owned_objects::check(objects, lb, ready).map(|()| None);
     }
     match held(objects, lb)[..] {

@@ -14,7 +14,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::exclusions::excluded;
 use crate::finding::ObjectRef;
-use crate::later::{asks_for_more, leases};
+use crate::lease_records::Leases;
 use crate::machines::Machines;
 use crate::meta::{
     address_of_name, annotation, asked, given, is_misnamed, is_ours, key_of, name_of, requested,
@@ -84,8 +84,8 @@ pub(crate) struct Objects<'a> {
     pub(crate) occupied: BTreeSet<IpAddr>,
     /// The result of [`held_back`](Self::held_back).
     held_back: BTreeMap<Key, IpAddr>,
-    /// Uids of load balancers with a DHCP lease (IPA-9).
-    leases: BTreeSet<&'a str>,
+    /// DHCP leases.
+    pub(crate) leases: Leases<'a>,
     /// The pools that were selected so far (section 5), for load balancers with the same requirement.
     selections: Selections<'a>,
     /// For each pool those with addresses in common.
@@ -151,7 +151,7 @@ impl<'a> Objects<'a> {
             taken: BTreeSet::new(),
             occupied: BTreeSet::new(),
             held_back: BTreeMap::new(),
-            leases: leases(snapshot),
+            leases: Leases::read(snapshot),
             selections: Selections::default(),
             lbs,
         };
@@ -185,6 +185,7 @@ impl<'a> Objects<'a> {
             .filter_map(|text| text.parse().ok())
             .chain(self.held_back.values().copied())
             .chain(self.unknown.records.iter().copied())
+            .chain(self.leases.addresses())
             .chain(requested)
             .collect()
     }
@@ -197,6 +198,7 @@ impl<'a> Objects<'a> {
         let held = self.bound.iter().map(|record| record.address);
         held.chain(shown)
             .filter_map(|text| text.parse().ok())
+            .chain(self.leases.addresses())
             .chain(self.held_back.values().copied())
             .chain(self.unknown.records.iter().copied())
             .collect()
@@ -285,9 +287,9 @@ impl<'a> Objects<'a> {
         places.map(|at| &self.bound[*at])
     }
 
-    /// Whether the operator must leave a load balancer alone: it has an unsupported annotation or a lease.
+    /// Whether the operator must leave a load balancer alone: its lease cannot be read (IPA-9).
     pub(crate) fn is_left_alone(&self, lb: &Lb<'_>) -> bool {
-        asks_for_more(lb.object) || self.leases.contains(lb.uid)
+        self.leases.is_unreadable(lb.uid)
     }
 }
 

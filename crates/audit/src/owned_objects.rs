@@ -11,7 +11,7 @@ use crate::finding::{Finding, describe, first_few, must};
 use crate::kinds;
 use crate::meta::{annotation, announced, asked, is_ours, is_owned_by};
 use crate::objects::{Lb, Objects};
-use crate::sharing;
+use crate::{leases, sharing};
 
 /// Checks the owned objects of one load balancer, and the rest of its status.
 pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
@@ -78,7 +78,8 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         "status.address is {:?}, announced is {announced:?}",
         lb.address()
     );
-    let may_differ = may_differ(lb, service);
+    let wanted = wanted(objects, lb);
+    let may_differ = may_differ(wanted, service);
     must!(
         "REL-4",
         ANNOUNCED_ADDRESS_MISMATCH,
@@ -86,10 +87,9 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         if announced.is_empty() {
             !objects.announcing
         } else {
-            may_differ || announced == lb.given
+            may_differ || announced == wanted
         },
-        "has address {}, announced is {announced:?}",
-        lb.given
+        "has address {wanted}, announced is {announced:?}"
     );
     let Some(slice) = slice else {
         let text = "has no EndpointSlice".to_owned();
@@ -104,7 +104,7 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         "the ownerReferences of its EndpointSlice are {}",
         owners(&slice.metadata)
     );
-    details::of_served(lb, announced, may_differ)?;
+    details::of_served(lb, wanted, announced, may_differ)?;
     backends::check(objects, lb, ready, slice, !announced.is_empty())
 }
 
@@ -177,7 +177,7 @@ fn the_service(
         "its Service lacks the label {}",
         keys::LABEL_SERVICELB
     );
-    requests_address(lb, service)?;
+    requests_address(lb, wanted(objects, lb), service)?;
     let spec = service.spec.clone().unwrap_or_default();
     must!(
         "section 8.2",
@@ -228,25 +228,34 @@ fn the_service(
     Ok(())
 }
 
-/// Section 8.2: the Service of a load balancer requests its address.
-pub(crate) fn requests_address(lb: &Lb<'_>, service: &Service) -> Result<(), Finding> {
+/// The address that the Service of a load balancer is to request: the allocated one, or with DHCP by the lease (DHC-1).
+fn wanted<'a>(objects: &'a Objects<'_>, lb: &'a Lb<'_>) -> &'a str {
+    let leased = (lb.given == keys::DHCP_ADDRESS).then(|| leases::wanted(objects, lb));
+    leased.flatten().unwrap_or(lb.given)
+}
+
+/// Section 8.2: the Service of a load balancer requests this address.
+pub(crate) fn requests_address(
+    lb: &Lb<'_>,
+    wanted: &str,
+    service: &Service,
+) -> Result<(), Finding> {
     must!(
         "section 8.2",
         SERVICE_ADDRESS_MISMATCH,
         lb,
-        asked(service) == lb.given,
-        "has address {}, and spec.loadBalancerIP of its Service is {:?}",
-        lb.given,
+        asked(service) == wanted,
+        "has address {wanted}, and spec.loadBalancerIP of its Service is {:?}",
         asked(service)
     );
     Ok(())
 }
 
 /// Whether the announced address need not be the allocated one (section 8.2): an annotation of the Service overrides it, or
-/// it is leased.
-pub(crate) fn may_differ(lb: &Lb<'_>, service: &Service) -> bool {
+/// kube-vip leases it.
+pub(crate) fn may_differ(wanted: &str, service: &Service) -> bool {
     let overridden = annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
-    overridden || lb.given == keys::DHCP_ADDRESS
+    overridden || wanted == keys::DHCP_ADDRESS
 }
 
 /// The owners of an object, as text.

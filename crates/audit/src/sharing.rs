@@ -237,7 +237,7 @@ fn with_service(
         first_few(&wanted.iter().collect::<Vec<_>>())
     );
     let announced = announced(service);
-    details::of_served(lb, announced, false)?;
+    details::of_served(lb, lb.given, announced, false)?;
     backends::check(objects, lb, ready, slice, !announced.is_empty())
 }
 

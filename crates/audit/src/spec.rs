@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use harvester_lb_api::loadbalancer::{HealthCheck, Listener};
-use harvester_lb_api::{Ipam, WorkloadType};
+use harvester_lb_api::{Ipam, WorkloadType, keys};
 
-use crate::meta::requested;
+use crate::meta::{annotation, requested};
 use crate::objects::Lb;
 
 /// Validity of a spec, as far as it is known without the operator's validation.
@@ -30,8 +30,12 @@ impl Spec {
             Some(Err(())) => true,
             Some(Ok(_)) => spec.address_source() == Ipam::Dhcp,
         };
+        // Its text is for the operator to judge (DHC-1).
+        let has_hardware = annotation(&lb.object.metadata, keys::ANNOTATION_DHCP_HARDWARE_ADDRESS);
         let without_other_faults = if is_bad {
             Self::BadRequest
+        } else if has_hardware.is_some() {
+            Self::Unknown
         } else {
             Self::Valid
         };

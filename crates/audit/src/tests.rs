@@ -2,6 +2,7 @@
 
 mod before_import;
 mod documentation;
+mod leases;
 mod requested;
 mod selection;
 mod surroundings;

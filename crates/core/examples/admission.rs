@@ -21,6 +21,7 @@ use harvester_lb_core::admission::{
     Neighbours, RemovedClusters, Request, Response, ValidationFacts, mutate, validate,
 };
 use harvester_lb_core::cached::{Allocation, Pool};
+use harvester_lb_core::kube_vip_annotations::Interfaces;
 use harvester_lb_core::validation::pool_index::PoolIndex;
 use harvester_lb_fixtures::{load_balancer, record, vm_spec, with};
 use serde_json::{Value, json};
@@ -66,6 +67,7 @@ struct World {
     removed: RemovedClusters,
     nodes: AddressHolders,
     services: AddressHolders,
+    interfaces: Interfaces,
     neighbours: Neighbours,
 }
 
@@ -78,6 +80,7 @@ impl World {
             removed: RemovedClusters::default(),
             nodes: AddressHolders::default(),
             services: AddressHolders::default(),
+            interfaces: Interfaces::default(),
             neighbours: Neighbours::default(),
         };
         for number in 0..pools {
@@ -139,6 +142,10 @@ impl ValidationFacts for World {
 
     fn services(&self) -> Option<&AddressHolders> {
         Some(&self.services)
+    }
+
+    fn interfaces(&self) -> &Interfaces {
+        &self.interfaces
     }
 
     fn neighbours(&self, _: &str) -> Lookup<&Neighbours> {

@@ -24,6 +24,7 @@
 //! | [`conversion`] | conversion of LoadBalancers between v1alpha1 and v1beta1 |
 //! | [`guest_cluster`] | cleanup of the load balancers of a removed guest cluster |
 //! | [`admission`] | the webhook's answers: which changes of LoadBalancers and IPPools are admitted, and how they are completed |
+//! | [`kube_vip_annotations`] | kube-vip's annotations on a load balancer, and their copies on its Service |
 //! | [`kube_vip_config`] | pools and history from the ConfigMaps of kube-vip |
 //! | [`unsupported`] | features of later versions, which this version leaves alone |
 //! | [`merge_patch`] | JSON merge patches between two objects |
@@ -42,6 +43,7 @@ pub mod details;
 pub mod dhcp;
 pub mod event_draft;
 pub mod guest_cluster;
+pub mod kube_vip_annotations;
 pub mod kube_vip_config;
 pub mod merge_patch;
 pub mod plan;

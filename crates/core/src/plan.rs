@@ -39,12 +39,12 @@ pub mod take_down;
 pub mod view;
 
 pub use applied::{Applied, Conclusion, Verdict};
-pub use goal::{Address, Goal, Keep, Waiting};
+pub use goal::{Address, Goal, Keep, Origin, Waiting};
 pub use gone::{Cleanup, DeletedLb, LeftBehind, cleanup};
 pub use health::CheckSource;
 pub use outline::{OnFailure, Plan, ServiceOf};
 pub use report::shows_other_address;
-pub use step::{Guard, Guarded, Kind, Next, SeenPool, Step, Write};
+pub use step::{Guard, Guarded, Kind, Next, SeenLease, SeenPool, Step, Write};
 pub use view::{Checks, Objects, Primary, Secondary, Sharing, View};
 
 /// The plan from a view to a goal.

@@ -12,6 +12,10 @@ pub const BACKENDS_WITHOUT_IP: &str = "BackendsWithoutIP";
 pub const BACKENDS_UNHEALTHY: &str = "BackendsUnhealthy";
 /// Reason: a Service or EndpointSlice of the load balancer's name has another owner (SVC-1).
 pub const NAME_CONFLICT: &str = "NameConflict";
+/// Reason: there is no DHCP lease (DHC-1).
+pub const WAITING_FOR_LEASE: &str = "WaitingForLease";
+/// Reason: the annotation `dhcp-hardware-address` is no hardware address (DHC-1).
+pub const INVALID_HARDWARE_ADDRESS: &str = "InvalidHardwareAddress";
 /// Reason: the API server rejects an object.
 pub const API_ERROR: &str = "ApiError";
 /// Reason: the object needs a feature of a later version (IPA-9).
@@ -43,6 +47,9 @@ pub const HEALTH_CHECK_PORT_MISMATCH: &str = "HealthCheckPortMismatch";
 pub const BACKEND_ADDRESS_REFUSED: &str = "BackendAddressRefused";
 /// Condition: virtual machines of another namespace report the same address (BE-8).
 pub const BACKEND_ADDRESS_SHARED: &str = "BackendAddressShared";
+
+/// Condition: the load balancer names an interface of the nodes that it may not name (KVA-2).
+pub const INTERFACE_NOT_ALLOWED: &str = "InterfaceNotAllowed";
 
 /// Condition: the load balancer shares an address (SHR-3). Its reason is its role, [`SHARED_PRIMARY`], [`SHARED_SECONDARY`] or
 /// [`SHARED_HOLDER`]; False: why it has an address of its own, although it asks for that of another one.

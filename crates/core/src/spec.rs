@@ -13,7 +13,7 @@ use harvester_lb_prober::HealthCheck;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::backends::Selector;
-use crate::reasons::INVALID_REQUESTED_ADDRESS;
+use crate::reasons::{INVALID_HARDWARE_ADDRESS, INVALID_REQUESTED_ADDRESS};
 use crate::sharing::telling::was_of_another;
 use crate::spec_annotations::{RequestedAddress, requested_address};
 use crate::time;
@@ -98,6 +98,7 @@ impl Refusal {
             Violation::SelectorWithoutValues(_) => "InvalidSelector",
             Violation::CheckPortOutOfRange(_) => "InvalidHealthCheck",
             Violation::RequestedAddress { .. } => INVALID_REQUESTED_ADDRESS,
+            Violation::HardwareAddress { .. } => INVALID_HARDWARE_ADDRESS,
             _ => "InvalidListener",
         }
     }

@@ -2,7 +2,7 @@
 //! consumer. Pure: depends on the API types only.
 //!
 //! The order is that of the admission rules: WV-1; WV-2 to WV-4 for each listener; WV-5 for each listener; the selector;
-//! WV-6; WV-7; REQ-1; SHR-1. Pools are in [`pools`] and [`pool_index`].
+//! WV-6; WV-7; REQ-1; DHC-1; SHR-1. Pools are in [`pools`] and [`pool_index`].
 
 mod intervals;
 pub mod pool_index;
@@ -14,7 +14,10 @@ mod tests;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
+use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{HealthCheck, Ipam, Listener, LoadBalancer, WorkloadType, keys};
+
+use harvester_lb_ipam::dhcp::{HardwareAddress, HardwareAddressError};
 
 use crate::sharing::membership::{self, NotAMember};
 use crate::spec_annotations::{self, RequestedAddress};
@@ -133,6 +136,14 @@ pub enum Violation {
         /// What is wrong with it, and what to do.
         problem: &'static str,
     },
+    /// DHC-1: the annotation for the client of a DHCP lease is no hardware address.
+    #[error("annotation {}: {problem}", keys::ANNOTATION_DHCP_HARDWARE_ADDRESS)]
+    HardwareAddress {
+        /// The text, truncated to 64 characters.
+        value: String,
+        /// What is wrong with it.
+        problem: HardwareAddressError,
+    },
     /// SHR-1: the request to share an address can be cured by an edit of the load balancer alone ([`NotAMember::is_final`]).
     #[error(transparent)]
     SharedAddress(NotAMember),
@@ -178,6 +189,7 @@ impl Violation {
             Self::CheckPortOutOfRange(_) | Self::CheckPortMismatch { .. } => "WV-6",
             Self::CheckNumber { .. } => "WV-7",
             Self::RequestedAddress { .. } => "REQ-1",
+            Self::HardwareAddress { .. } => "DHC-1",
             Self::SharedAddress(_) => "SHR-1",
             Self::Immutable { field: "ipam", .. } => "WV-8",
             Self::Immutable { .. } => "WV-9",
@@ -206,6 +218,10 @@ impl Violation {
                     keys::ANNOTATION_REQUESTED_ADDRESS
                 )
             }
+            Self::HardwareAddress { .. } => format!(
+                "metadata.annotations[{}]",
+                keys::ANNOTATION_DHCP_HARDWARE_ADDRESS
+            ),
             Self::SharedAddress(_) => {
                 format!("metadata.annotations[{}]", keys::ANNOTATION_PRIMARY)
             }
@@ -219,7 +235,8 @@ impl Violation {
             Self::NoListener | Self::SelectorWithoutValues(_) => "[]".to_owned(),
             Self::DuplicateName { value, .. }
             | Self::UnknownProtocol { value, .. }
-            | Self::RequestedAddress { value, .. } => value.clone(),
+            | Self::RequestedAddress { value, .. }
+            | Self::HardwareAddress { value, .. } => value.clone(),
             Self::DuplicatePort { port: value, .. }
             | Self::DuplicateBackendPort {
                 backend_port: value,
@@ -293,6 +310,7 @@ pub fn validate(lb: &LoadBalancer) -> Vec<Violation> {
         of_vm_type(lb, &mut found);
     }
     found.extend(requested_address(lb));
+    found.extend(hardware_address(lb));
     found.extend(membership::fault_of(lb).map(Violation::SharedAddress));
     found
 }
@@ -312,6 +330,17 @@ fn requested_address(lb: &LoadBalancer) -> Option<Violation> {
         RequestedAddress::None | RequestedAddress::Of(_) => return None,
     };
     Some(Violation::RequestedAddress { value, problem })
+}
+
+/// DHC-1: only what the DHCP process uses is looked at.
+fn hardware_address(lb: &LoadBalancer) -> Option<Violation> {
+    let is_leased =
+        lb.spec.address_source() == Ipam::Dhcp && lb.spec.workload() == WorkloadType::Vm;
+    let text = annotation(&lb.metadata, keys::ANNOTATION_DHCP_HARDWARE_ADDRESS);
+    let text = text.filter(|_| is_leased)?;
+    let problem = HardwareAddress::parse(text).err()?;
+    let value = spec_annotations::shown(text);
+    Some(Violation::HardwareAddress { value, problem })
 }
 
 fn of_vm_type(lb: &LoadBalancer, found: &mut Vec<Violation>) {

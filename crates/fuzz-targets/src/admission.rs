@@ -9,6 +9,7 @@ use harvester_lb_core::admission::{
     Warning, mutate, validate,
 };
 use harvester_lb_core::cached::{Allocation, Pool};
+use harvester_lb_core::kube_vip_annotations::Interfaces;
 use harvester_lb_core::validation::pool_index::PoolIndex;
 use harvester_lb_core::validation::pools::ParsedPool;
 use harvester_lb_object::Version;
@@ -29,6 +30,7 @@ struct Cluster {
     guests: GuestNetworks,
     removed: RemovedClusters,
     holders: AddressHolders,
+    interfaces: Interfaces,
     neighbours: Neighbours,
 }
 
@@ -39,6 +41,7 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
         guests: GuestNetworks::default(),
         removed: RemovedClusters::default(),
         holders: AddressHolders::default(),
+        interfaces: Interfaces::default(),
         neighbours: Neighbours::new(
             LBS.map(|lb| serde_json::from_str(lb).unwrap()).map(Ok),
             true,
@@ -97,6 +100,10 @@ impl ValidationFacts for Cluster {
 
     fn services(&self) -> Option<&AddressHolders> {
         Some(&self.holders)
+    }
+
+    fn interfaces(&self) -> &Interfaces {
+        &self.interfaces
     }
 
     fn neighbours(&self, _: &str) -> Lookup<&Neighbours> {

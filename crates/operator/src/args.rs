@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use harvester_lb_api::keys;
-use harvester_lb_controller_kit::lease::Settings;
+use harvester_lb_controller_kit::lease as election;
 use harvester_lb_core::backend_addresses::{Cidr, Denied};
-use harvester_lb_core::dhcp::claim::parse_interfaces;
+use harvester_lb_core::dhcp::Mode;
+use harvester_lb_core::kube_vip_annotations::Interfaces;
 
 use crate::duration;
+use crate::settings::Settings;
 use crate::timings::Timings;
 
 pub mod dhcp;
@@ -54,9 +56,10 @@ pub struct Args {
     /// does the environment variable.
     #[arg(long, env = "BACKEND_DENY_CIDR", global = true)]
     pub backend_deny_cidr: Vec<Denied>,
-    /// Interfaces of the nodes that load balancers may name with `kube-vip.io/serviceInterface` (KVA-2), as a comma list.
-    #[arg(long, env = "SERVICE_INTERFACES", global = true, default_value = "", value_parser = InterfaceList::parse)]
-    pub service_interfaces: InterfaceList,
+    /// Interface of the nodes that LoadBalancers may name with the annotation kube-vip.io/serviceInterface; without it none. The
+    /// flag is repeatable and takes a comma list, as does the environment variable.
+    #[arg(long, env = "SERVICE_INTERFACES", global = true)]
+    pub service_interfaces: Vec<Interfaces>,
     /// The leader election.
     #[command(flatten)]
     pub lease: LeaseArgs,
@@ -161,6 +164,26 @@ impl Args {
         lists.flat_map(|list| list.0.iter().copied()).collect()
     }
 
+    /// The interfaces that load balancers may name (KVA-2).
+    pub fn interfaces(&self) -> Interfaces {
+        self.service_interfaces
+            .iter()
+            .flat_map(Interfaces::names)
+            .collect()
+    }
+
+    /// The decisions of the administrator about load balancers.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            denied_to_backends: self.denied_to_backends(),
+            interfaces: self.interfaces(),
+            dhcp_mode: match self.dhcp_mode {
+                DhcpMode::KubeVip => Mode::KubeVip,
+                DhcpMode::Builtin => Mode::Builtin,
+            },
+        }
+    }
+
     /// The timings of the controllers. Always the defaults in a release build.
     pub fn timings(&self) -> Timings {
         #[cfg(debug_assertions)]
@@ -171,18 +194,8 @@ impl Args {
     }
 
     /// The settings of the Lease.
-    pub fn lease(&self, host: &str) -> Settings {
+    pub fn lease(&self, host: &str) -> election::Settings {
         self.lease.settings(keys::LEASE_NAME, host)
-    }
-}
-
-/// A comma list of interfaces.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct InterfaceList(pub Vec<String>);
-
-impl InterfaceList {
-    fn parse(text: &str) -> Result<Self, String> {
-        parse_interfaces(text).map(Self)
     }
 }
 
@@ -284,6 +297,17 @@ mod tests {
             "--backend-deny-cidr=10.0.0.0/8",
         ];
         assert_eq!(check(&flags), (Output::Json, Duration::ZERO, 1));
+    }
+
+    #[test]
+    fn kva_2_interfaces_that_load_balancers_may_name() {
+        let interfaces = |args: &[&str]| parse(args).interfaces();
+        let flag = "--service-interfaces";
+        assert_eq!(interfaces(&[]), Interfaces::default());
+        assert_eq!(interfaces(&[flag, ""]), Interfaces::default());
+        let all = interfaces(&[flag, "a, b", flag, "c"]);
+        assert_eq!(all, "a,b,c".parse().unwrap());
+        assert_eq!(interfaces(&["webhook", flag, "a,b,c"]), all);
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::context::Context;
 use crate::index::Index;
 use crate::index::stores::Stores;
 use crate::metrics::Metrics;
+use crate::settings::Settings;
 use crate::timings::Timings;
 
 /// A request as the API server receives it.
@@ -230,7 +231,12 @@ pub(crate) fn first(client: Client, timings: &Timings) -> Context {
         harvester_lb_prober::Settings::for_file_limit(64),
         Arc::new(()),
     );
-    let index = Index::new(Stores::default(), prober.clone(), Vec::new(), timings);
+    let index = Index::new(
+        Stores::default(),
+        prober.clone(),
+        Settings::default(),
+        timings,
+    );
     Context::new(
         index,
         Writer::new(client, Arc::clone(&leadership) as _),

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_controller_kit::throttle::Throttle;
-use harvester_lb_core::backend_addresses::{AddressVerdict, Addresses, Cidr};
+use harvester_lb_core::backend_addresses::{AddressVerdict, Addresses};
 use harvester_lb_core::cached;
 use harvester_lb_ipam::{PoolName, addr};
 use harvester_lb_object::Key;
@@ -32,12 +32,15 @@ use queues::{Queues, Singleton};
 use stores::Stores;
 use tokio::time::Instant;
 
+use crate::settings::Settings;
 use crate::throttles;
 use crate::timings::Timings;
 
 /// The index of one leadership term (RUN-5). Stores and backend addresses live as long as the process; the rest is dropped
 /// at the end of the term.
 pub struct Index {
+    /// Decisions of the administrator.
+    pub settings: Arc<Settings>,
     /// The cached objects.
     pub stores: Stores,
     /// The work queues.
@@ -52,26 +55,31 @@ pub struct Index {
 }
 
 impl Index {
-    /// An index of these stores, without leader state. No backend may have an address in the ranges `denied` (BE-8).
-    pub fn new(stores: Stores, prober: Prober, denied: Vec<Cidr>, timings: &Timings) -> Self {
+    /// An index of these stores, without leader state.
+    pub fn new(stores: Stores, prober: Prober, settings: Settings, timings: &Timings) -> Self {
+        let denied = settings.denied_to_backends.clone();
         let addresses = Arc::new(Mutex::new(Addresses::new(denied)));
-        Self::over(stores, addresses, prober, timings)
+        Self::over(stores, addresses, prober, Arc::new(settings), timings)
     }
 
     /// The index of the next term: with the same stores and without leader state.
     #[must_use]
     pub fn next_term(&self, timings: &Timings) -> Self {
         let addresses = Arc::clone(&self.addresses);
-        Self::over(self.stores.clone(), addresses, self.prober.clone(), timings)
+        let settings = Arc::clone(&self.settings);
+        let (stores, prober) = (self.stores.clone(), self.prober.clone());
+        Self::over(stores, addresses, prober, settings, timings)
     }
 
     fn over(
         stores: Stores,
         addresses: Arc<Mutex<Addresses>>,
         prober: Prober,
+        settings: Arc<Settings>,
         timings: &Timings,
     ) -> Self {
         Self {
+            settings,
             stores,
             queues: Queues::new(timings),
             pool_throttle: throttles::of_pool_statuses(timings),

@@ -22,6 +22,7 @@ pub mod index;
 pub mod metrics;
 pub mod permissions;
 pub mod runtime;
+pub mod settings;
 pub mod throttles;
 pub mod timings;
 pub mod webhook;

@@ -160,8 +160,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         Ok(())
     });
     let leadership = Arc::new(Leadership::default());
-    let denied = args.denied_to_backends();
-    let index = Index::new(Stores::default(), prober.clone(), denied, &timings);
+    let index = Index::new(Stores::default(), prober.clone(), args.settings(), &timings);
     let ctx = context::Context::new(
         index,
         Writer::new(clients.write.clone(), Arc::clone(&leadership) as _),

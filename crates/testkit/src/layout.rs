@@ -1,12 +1,12 @@
 //! Owns the network of a test cluster: namespaces, bridges, addresses, routes.
 //!
 //! ```text
-//! lan    bridges br-lan 192.168.100.0/24 and br-mgmt 10.251.N.0/24 (N: number of the test cluster)
+//! lan    bridges br-lan 192.168.100.0/24, br-vlan20 192.168.120.0/24 and br-mgmt 10.251.N.0/24 (N: number of the test cluster)
 //! cp     10.251.N.1: etcd, kube-apiserver, kube-controller-manager; has routes to all Pods
 //! gw     192.168.100.1: the nodes' default gateway, leads nowhere; a place for DHCP and DNS servers
-//! client 192.168.100.50
+//! client 192.168.100.50, vlan20 192.168.120.50
 //! node1  mgmt0 10.251.N.11, eth0 192.168.100.11: kube-proxy, kube-vip; node2 .12 and so on
-//!        (as on Harvester: eth0 in a bridge, which has its address)
+//!        (as on Harvester: eth0 in a bridge, which has its address), vlan20 192.168.120.11 and so on
 //!        10.52.1.0/24: Pods of node1 ([`crate::PodRunner`]), 10.52.2.0/24 those of node2 and so on
 //! (this process) 10.251.N.254
 //! ```
@@ -41,6 +41,10 @@ pub(crate) const MAX_NODES: u8 = 30;
 const LAN: u8 = 1;
 /// Number of the management network, likewise.
 const MGMT: u8 = 2;
+/// Number of a further network, likewise. Nodes and client have the interface [`VLAN_INTERFACE`] in it.
+const VLAN: u8 = 3;
+/// Name of the interface of nodes and client in a network besides LAN and management.
+pub const VLAN_INTERFACE: &str = "vlan20";
 
 /// A fixed hardware address makes captures and neighbour tables readable.
 fn hardware_address(network: u8, host: u8) -> String {
@@ -50,6 +54,11 @@ fn hardware_address(network: u8, host: u8) -> String {
 /// An address of the LAN by its host part.
 pub const fn lan(host: u8) -> Ipv4Addr {
     Ipv4Addr::new(192, 168, 100, host)
+}
+
+/// An address of the network of [`VLAN_INTERFACE`] by its host part.
+pub const fn vlan(host: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 168, 120, host)
 }
 
 /// An address of the management network of test cluster number `cluster`.
@@ -98,16 +107,20 @@ impl Layout {
         layout.open("lan")?.ip("link set lo up
             link add br-lan type bridge
             link add br-mgmt type bridge
+            link add br-vlan20 type bridge
             link set br-lan up
             link set br-mgmt up
+            link set br-vlan20 up
             ")?;
         layout.plug("cp", "mgmt0", 1)?;
         layout.plug("gw", "eth0", 1)?;
         layout.plug("client", "eth0", 50)?;
+        layout.plug("client", VLAN_INTERFACE, 50)?;
         for node in 1..=nodes {
             let name = format!("node{node}");
             layout.plug(&name, "mgmt0", node_host(node))?;
             layout.plug_node(&name, node_host(node), path)?;
+            layout.plug(&name, VLAN_INTERFACE, node_host(node))?;
             let netns = layout.open(&name)?;
             netns.sysctl("net/ipv4/ip_forward", "1")?;
             layout.node_routes(node)?;
@@ -184,13 +197,13 @@ impl Layout {
         Ok(commands)
     }
 
-    /// An interface in a bridge, with an address: `eth0` in the LAN, `mgmt0` in the management network.
+    /// An interface in a bridge, with an address: `eth0` in the LAN, `mgmt0` in the management network, [`VLAN_INTERFACE`].
     fn plug(&self, short: &str, interface: &str, host: u8) -> anyhow::Result<()> {
         self.connect(short, interface, host)?;
-        let address = if interface == "eth0" {
-            lan(host)
-        } else {
-            mgmt(self.cluster, host)
+        let address = match interface {
+            "eth0" => lan(host),
+            VLAN_INTERFACE => vlan(host),
+            _ => mgmt(self.cluster, host),
         };
         self.open(short)?
             .ip(&format!("addr add {address}/24 dev {interface}\n"))
@@ -219,10 +232,10 @@ impl Layout {
 
     /// An interface in a bridge, without an address.
     fn connect(&self, short: &str, interface: &str, host: u8) -> anyhow::Result<()> {
-        let (bridge, network) = if interface == "eth0" {
-            ("br-lan", LAN)
-        } else {
-            ("br-mgmt", MGMT)
+        let (bridge, network) = match interface {
+            "eth0" => ("br-lan", LAN),
+            VLAN_INTERFACE => ("br-vlan20", VLAN),
+            _ => ("br-mgmt", MGMT),
         };
         let peer = format!("p{network}-{host}");
         let (lan, name) = (self.name("lan"), self.name(short));

@@ -57,7 +57,7 @@ pub use dhcp::Dhcp;
 pub use dns::Dns;
 pub use enter::{apart, enter, enter_with};
 pub use farm::{Farm, Fault};
-pub use layout::{CLIENT, GATEWAY, lan};
+pub use layout::{CLIENT, GATEWAY, VLAN_INTERFACE, lan, vlan};
 pub use netns::Netns;
 pub use options::TestClusterOptions;
 pub use pods::{Image, PodRunner, PodRunnerOptions};

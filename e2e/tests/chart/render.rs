@@ -78,6 +78,13 @@ fn cases() -> Vec<(&'static str, Value)> {
         ("monitoring", json!({"monitoring": monitored()})),
         ("no webhook", webhook(json!({"enabled": false}))),
         (
+            "leases of its own",
+            json!({
+                "dhcpMode": "builtin", "dhcp": {"enabled": true, "interface": "mgmt-br"},
+                "serviceInterfaces": ["vlan20", "storage"],
+            }),
+        ),
+        (
             "webhook of another name",
             webhook(json!({"serviceName": "lb-admission", "securityContext": {"runAsUser": 7}})),
         ),
@@ -242,7 +249,9 @@ fn sound(objects: &[Value]) -> anyhow::Result<()> {
             "Pod" => &object["spec"],
             _ => continue,
         };
-        unprivileged(pod).with_context(|| id)?;
+        unprivileged(pod).with_context(|| id.clone())?;
+        let is_dhcp = name.ends_with("-dhcp");
+        of_the_host(pod, is_dhcp).with_context(|| id)?;
     }
     Ok(())
 }
@@ -269,6 +278,31 @@ fn unprivileged(pod: &Value) -> anyhow::Result<()> {
             );
             let image = container["image"].as_str().unwrap_or_default();
             ensure!(image.contains(':') && !image.ends_with(':'), "{image:?}");
+        }
+    }
+    Ok(())
+}
+
+/// What a Pod has of its host: the DHCP process its network and NET_RAW, which only root can have, and nothing else; all others
+/// nothing.
+fn of_the_host(pod: &Value, is_dhcp: bool) -> anyhow::Result<()> {
+    let network = if is_dhcp { json!(true) } else { Value::Null };
+    ensure!(pod["hostNetwork"] == network, "hostNetwork: {pod}");
+    ensure!(pod["hostPID"].is_null() && pod["hostIPC"].is_null() && pod["volumes"].is_null());
+    for container in pod["containers"].as_array().into_iter().flatten() {
+        let context = &container["securityContext"];
+        let added = &context["capabilities"]["add"];
+        if is_dhcp {
+            ensure!(*added == json!(["NET_RAW"]), "{container}");
+            ensure!(context["runAsUser"] == 0, "{container}");
+            // It has no port on the interfaces of the host.
+            ensure!(container["ports"].is_null(), "{container}");
+            let env = container["env"].as_array().into_iter().flatten();
+            let admin = env.filter(|it| it["name"] == "ADMIN_ADDRESS");
+            let admin: Vec<&str> = admin.filter_map(|it| it["value"].as_str()).collect();
+            ensure!(admin == ["127.0.0.1:8082"], "{container}");
+        } else {
+            ensure!(added.is_null() && context["runAsUser"] != 0, "{container}");
         }
     }
     Ok(())

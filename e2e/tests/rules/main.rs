@@ -16,6 +16,7 @@ mod endpoints;
 mod exclusions;
 mod guests;
 mod input;
+mod kube_vip_annotations;
 mod metrics;
 mod others;
 mod pools;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         requested::tests(),
         sharing::tests(),
         sharing_changes::tests(),
+        kube_vip_annotations::tests(),
         status::tests(),
         input::tests(),
         guests::tests(),

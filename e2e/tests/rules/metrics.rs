@@ -187,6 +187,11 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             vec![vec![at("load_balancers_waiting", 0.0)]],
         ),
         (
+            "HarvesterLoadBalancerLeaseNotRenewed",
+            vec![vec![at("dhcp_leases{state=\"rebinding\"}", 1.0)]],
+            vec![vec![at("dhcp_leases{state=\"rebinding\"}", 0.0)]],
+        ),
+        (
             "HarvesterLoadBalancerNotReady",
             vec![vec![ready("a", 1.0), ready("b", 0.0)]],
             vec![vec![ready("a", 1.0), ready("b", 1.0)], vec![]],

@@ -96,6 +96,16 @@ pub(crate) async fn carries(
         .await
 }
 
+/// Waits until the Service of a load balancer on port 80 is its own again, with the name of its listener.
+pub(crate) async fn is_alone(world: &World, ns: &str, name: &str) -> anyhow::Result<Service> {
+    let names = BTreeMap::from([(80, "p80".to_owned())]);
+    world
+        .service_until(ns, name, "its own port alone", |service| {
+            layout(service) == (names.clone(), vec![name.to_owned()])
+        })
+        .await
+}
+
 /// Reason and message of the condition AddressShared.
 fn shared(lb: &LoadBalancer) -> Option<(String, String)> {
     let conditions = lb.status.as_ref()?.conditions.as_deref()?;

@@ -11,7 +11,9 @@ use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::json;
 
-use super::sharing::{carries, has_role, name_primary, naming, on_ports, serves, slice_is, stage};
+use super::sharing::{
+    carries, has_role, is_alone, name_primary, naming, on_ports, serves, slice_is, stage,
+};
 use super::support::RuleHelpers;
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -39,7 +41,7 @@ async fn shr_7_from_one_group_to_another(world: Arc<World>) -> anyhow::Result<()
         serves(&world, ns, "m", address).await?;
         carries(&world, ns, to, &[80, 81], &["m", to]).await?;
         slice_is(&world, ns, "m", to, &["81-tcp"]).await?;
-        carries(&world, ns, from, &[80], &[from]).await?;
+        is_alone(&world, ns, from).await?;
         for (name, address) in [("p", &first), ("q", &second)] {
             let owner = world.phase(address, Phase::Bound).await?;
             ensure!(owner == format!("{ns}/{name}"), "{address}: {owner}");
@@ -59,11 +61,10 @@ async fn shr_5_a_primary_that_nothing_is_free_for_keeps_the_address_that_others_
     stage(&world, ns, "10.244.5.0/24", &["web"]).await?;
     let full = "shr5-full-other";
     world.ranges(full, &[subnet("10.244.6.0/30")]).await?;
-    for name in ["x", "y"] {
-        let mut spec = on_ports(full, "web", &[80]);
-        spec["ipPool"] = full.into();
-        world.announced(ns, name, spec).await?;
-    }
+    // Its only address besides that of the gateway.
+    let mut spec = on_ports(full, "web", &[80]);
+    spec["ipPool"] = full.into();
+    world.announced(ns, "x", spec).await?;
     let address = world
         .announced(ns, "web", on_ports(ns, "web", &[80]))
         .await?;

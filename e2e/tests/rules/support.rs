@@ -38,7 +38,12 @@ pub(crate) fn one_operator(
     world: Arc<World>,
 ) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>> {
     Box::pin(async move {
-        let flags = ["--backend-deny-cidr", "192.0.2.0/24"];
+        let flags = [
+            "--backend-deny-cidr",
+            "192.0.2.0/24",
+            "--service-interfaces",
+            "storage,vlan20",
+        ];
         let operator = world.start_operator_with("node1", &flags, &[]).await?;
         std::mem::forget(operator);
         Ok(())

@@ -11,7 +11,7 @@ use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::read::{allocated, ready};
 use harvester_lb_e2e::world::{SOON, repository};
 use harvester_lb_e2e::{Test, World, tests};
-use harvester_lb_testkit::{Dhcp, Process, Vm, eventually, lan};
+use harvester_lb_testkit::{Dhcp, Process, VLAN_INTERFACE, Vm, eventually, lan, vlan};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
@@ -47,7 +47,11 @@ async fn with_rights(world: &World) -> anyhow::Result<Arc<Process>> {
     }
     let kubeconfig = kubeconfig(world, &permissions).await?;
     world
-        .start_operator_with(NODE, &[], &[("KUBECONFIG", &kubeconfig)])
+        .start_operator_with(
+            NODE,
+            &["--service-interfaces", VLAN_INTERFACE],
+            &[("KUBECONFIG", &kubeconfig)],
+        )
         .await
 }
 
@@ -311,7 +315,10 @@ async fn joins(
 async fn answers(world: &World, lb: &Value, vip: &str, vms: &[Vm]) -> anyhow::Result<()> {
     let vip: Ipv4Addr = vip.parse()?;
     let listener = &lb["spec"]["listeners"][0];
-    if !vip.to_string().starts_with("192.168.100.") || listener["protocol"] == "UDP" {
+    let [network @ .., _] = vip.octets();
+    let networks = [lan(0), vlan(0)].map(|it| it.octets());
+    let is_near = networks.iter().any(|it| it[..3] == network);
+    if !is_near || listener["protocol"] == "UDP" {
         return Ok(());
     }
     let port = u16::try_from(listener["port"].as_u64().context("no port")?)?;

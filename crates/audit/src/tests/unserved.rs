@@ -50,9 +50,9 @@ fn exc_1_what_is_taken_of_an_address_that_is_held_back_is_named() {
     ]);
 }
 
-/// A load balancer with a lease of a later version is left alone, whether this version can decode the lease or not.
+/// A load balancer with a lease that this version cannot read is left alone, whether it can decode the object or not.
 #[test]
-fn ipa_9_a_load_balancer_with_a_lease_is_left_alone() {
+fn ipa_9_a_load_balancer_with_an_unreadable_lease_is_left_alone() {
     fn leased(all: &mut Snapshot) {
         let status = json!({
             "allocatedAddress": {"ip": keys::DHCP_ADDRESS},
@@ -81,7 +81,7 @@ fn ipa_9_a_load_balancer_with_a_lease_is_left_alone() {
             });
         }),
     ]);
-    is_named(&[(leased, "REC-4", "LoadBalancer n/leased")]);
+    is_named(&[(leased, "DHC-1", "LoadBalancer n/leased")]);
 }
 
 /// Who lacks something, or is kept from it by somebody else, is rightly not Ready.

@@ -11,6 +11,7 @@ use crate::admission::allocated_addresses::AllocatedAddresses;
 use crate::admission::guest_networks::GuestNetworks;
 use crate::admission::neighbours::Neighbours;
 use crate::admission::removed_clusters::RemovedClusters;
+use crate::kube_vip_annotations::Interfaces;
 use crate::validation::pool_index::PoolIndex;
 
 /// A fact that a decision needs and does not have.
@@ -127,6 +128,9 @@ pub trait ValidationFacts {
     /// The addresses of foreign LoadBalancer Services, see [`super::foreign_addresses`], by `<namespace>/<name>`; `None` if
     /// not known. Used for warnings only.
     fn services(&self) -> Option<&AddressHolders>;
+
+    /// The interfaces of the nodes that load balancers may name (KVA-2).
+    fn interfaces(&self) -> &Interfaces;
 
     /// The load balancers of a namespace (SHR-1, SHR-2, SHR-9). Used for warnings only: they are not warned about if they cannot be
     /// read.

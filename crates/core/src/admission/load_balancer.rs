@@ -15,6 +15,7 @@ use crate::admission::request::{Operation, Request};
 use crate::admission::response::{Denial, Patch, Refusal, Warning};
 use crate::admission::shared_address;
 use crate::guest_cluster;
+use crate::kube_vip_annotations;
 use crate::spec_annotations::{RequestedAddress, requested_address};
 use crate::validation::{self, Consumer, Severity, Violation};
 
@@ -22,10 +23,11 @@ use crate::validation::{self, Consumer, Severity, Violation};
 /// (WV-10).
 const UNNAMED_CLUSTER: &str = "kubernetes";
 /// The annotations that are a part of a load balancer's spec (section 15).
-const SPEC_ANNOTATIONS: [&str; 3] = [
+const SPEC_ANNOTATIONS: [&str; 4] = [
     keys::ANNOTATION_REQUESTED_ADDRESS,
     keys::ANNOTATION_PRIMARY,
     keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
+    keys::ANNOTATION_KUBE_VIP_INTERFACE,
 ];
 
 /// WM-1 to WM-4.
@@ -171,6 +173,7 @@ pub(super) fn validate(
     Ok(warnings
         .chain(requested_warning(request, lb, facts))
         .chain(shared)
+        .chain(annotation_warnings(lb, facts))
         .chain(listener_warnings(lb))
         .take(Warning::MOST)
         .collect())
@@ -254,6 +257,16 @@ fn holder_but<'a>(
     let is_own = matches!(holder, Holder::Record(owner)
         if (owner.namespace(), owner.name()) == (&*request.namespace, &*request.name));
     (!is_own).then_some(holder)
+}
+
+/// KVA-1, KVA-2: annotations for kube-vip that are not passed on to it.
+fn annotation_warnings(lb: &LoadBalancer, facts: &impl ValidationFacts) -> Vec<Warning> {
+    match lb.spec.workload() {
+        WorkloadType::Vm => kube_vip_annotations::warnings(&lb.metadata, facts.interfaces())
+            .map(|text| Warning::new(&text))
+            .collect(),
+        WorkloadType::Cluster => Vec::new(),
+    }
 }
 
 /// Listeners of VM type whose port the hosts use too.

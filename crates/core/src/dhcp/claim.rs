@@ -10,7 +10,7 @@ use harvester_lb_ipam::{Owner, Uid};
 use k8s_openapi::api::core::v1::Service;
 
 use crate::cached::{CachedService, is_ours, shown_addresses};
-use crate::spec;
+use crate::{kube_vip_annotations, spec};
 
 /// A load balancer, as the DHCP process keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,16 +83,14 @@ pub struct Interfaces {
     /// The one that counts unless a load balancer names another one.
     pub default: String,
     /// Those that load balancers may name.
-    pub allowed: Vec<String>,
+    pub allowed: kube_vip_annotations::Interfaces,
 }
 
 impl Interfaces {
-    /// KVA-2: the interface that a load balancer names, if that is allowed, else the default one. Who may write a load
-    /// balancer is no administrator of the hosts.
-    pub fn choose(&self, named: Option<&str>) -> &str {
-        let allowed = self.allowed.iter();
-        let found = named.and_then(|named| allowed.into_iter().find(|it| *it == named));
-        found.unwrap_or(&self.default)
+    /// KVA-2: the interface that a load balancer names, if that is allowed, else the default one.
+    pub fn choose<'a>(&'a self, named: Option<&'a str>) -> &'a str {
+        let allowed = named.filter(|name| self.allowed.allow(name));
+        allowed.unwrap_or(&self.default)
     }
 }
 
@@ -151,26 +149,6 @@ impl ServiceView {
     pub fn may_serve(&self, address: Ipv4Addr) -> bool {
         self.is_undecodable || self.shown.contains(&address)
     }
-}
-
-/// The names in a comma list of interfaces, such as the flag `--service-interfaces` has; blanks around them do not matter.
-///
-/// # Errors
-/// A name that no interface of Linux can have.
-pub fn parse_interfaces(list: &str) -> Result<Vec<String>, String> {
-    let names = list
-        .split(',')
-        .map(str::trim)
-        .filter(|name| !name.is_empty());
-    names
-        .map(|name| {
-            is_interface_name(name).then(|| name.to_owned()).ok_or_else(|| {
-                format!(
-                    "{name:?} is no name of an interface: at most {LONGEST_INTERFACE} bytes, without blanks, `/` and `:`"
-                )
-            })
-        })
-        .collect()
 }
 
 /// Longest name of an interface: `IFNAMSIZ` of Linux, less the final zero.

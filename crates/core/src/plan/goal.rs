@@ -1,13 +1,16 @@
 //! What a load balancer is to have, after its spec is validated and its address allocated.
 
+use std::net::Ipv4Addr;
+
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
 use harvester_lb_ipam::{AddressConflict, Explanation, Grant, Record, Standing, WaitReason, addr};
 use harvester_lb_object::Key;
 
 use crate::backends::DiscoveredBackends;
 use crate::details;
+use crate::dhcp::serving::Handed;
 use crate::plan::health::CheckSource;
-use crate::plan::step::{Next, SeenPool};
+use crate::plan::step::{Next, SeenLease, SeenPool};
 use crate::readiness;
 use crate::sharing::telling::Shared;
 use crate::spec::{self, Refusal, VmSpec};
@@ -44,6 +47,19 @@ pub struct Address {
     pub unserved: Option<Explanation>,
     /// How it is shared, or why it is not (SHR-3); `None` if nobody asks for that.
     pub shared: Option<Shared>,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// Where the address of a load balancer comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A pool.
+    Pool,
+    /// The DHCP client of kube-vip, or for cluster type that of the guest (OPS-3). What kube-vip's is to ask for (DHC-6).
+    KubeVip(Option<Handed>),
+    /// The DHCP process: the record of the lease (DHC-1).
+    Lease(SeenLease),
 }
 
 impl Address {
@@ -57,6 +73,7 @@ impl Address {
             standing: grant.standing,
             unserved: grant.unserved,
             shared: None,
+            origin: Origin::Pool,
         }
     }
 
@@ -72,29 +89,61 @@ impl Address {
 
     /// The address of a load balancer whose DHCP client is kube-vip (OPS-3). Records of a pool that it still has become extra
     /// records.
-    pub fn by_dhcp(extra_records: Vec<Record>) -> Self {
+    pub fn by_dhcp(extra_records: Vec<Record>, handed: Option<Handed>) -> Self {
+        let origin = Origin::KubeVip(handed);
+        Self::of_dhcp(keys::DHCP_ADDRESS.to_owned(), origin, extra_records)
+    }
+
+    /// An address that the DHCP process has leased (DHC-1); `extra_records` as for [`Address::by_dhcp`].
+    pub fn leased(address: Ipv4Addr, lease: SeenLease, extra_records: Vec<Record>) -> Self {
+        Self::of_dhcp(address.to_string(), Origin::Lease(lease), extra_records)
+    }
+
+    fn of_dhcp(load_balancer_ip: String, origin: Origin, extra_records: Vec<Record>) -> Self {
         Self {
-            allocated: AllocatedAddress {
-                ip: Some(keys::DHCP_ADDRESS.to_owned()),
-                ..AllocatedAddress::default()
-            },
-            load_balancer_ip: keys::DHCP_ADDRESS.to_owned(),
+            allocated: by_dhcp(),
+            load_balancer_ip,
             extra_records,
             address_conflict: None,
             standing: Standing::InPool,
             unserved: None,
             shared: None,
+            origin,
         }
     }
 
-    /// Whether a DHCP server chooses the address.
-    pub fn is_by_dhcp(&self) -> bool {
-        self.load_balancer_ip == keys::DHCP_ADDRESS
+    /// Whether kube-vip, or the guest, obtains it by DHCP: it is not known here.
+    pub const fn is_by_dhcp(&self) -> bool {
+        matches!(self.origin, Origin::KubeVip(_))
+    }
+
+    /// The record of its lease, if the DHCP process has one (DHC-1).
+    pub const fn lease(&self) -> Option<&SeenLease> {
+        match &self.origin {
+            Origin::Lease(lease) => Some(lease),
+            Origin::Pool | Origin::KubeVip(_) => None,
+        }
+    }
+
+    /// What kube-vip's DHCP client is to ask for (DHC-6).
+    pub const fn handed(&self) -> Option<Handed> {
+        match self.origin {
+            Origin::KubeVip(handed) => handed,
+            Origin::Pool | Origin::Lease(_) => None,
+        }
     }
 
     /// Whether it is an IPv6 address, which only load balancers of cluster type and those of an earlier version have (BE-7).
     pub fn is_ipv6(&self) -> bool {
         addr::parse(&self.load_balancer_ip).is_some_and(|address| address.is_ipv6())
+    }
+}
+
+/// `status.allocatedAddress` of a load balancer with `ipam: dhcp` (OPS-3), whoever leases the address (DHC-1).
+pub fn by_dhcp() -> AllocatedAddress {
+    AllocatedAddress {
+        ip: Some(keys::DHCP_ADDRESS.to_owned()),
+        ..AllocatedAddress::default()
     }
 }
 
@@ -136,6 +185,8 @@ pub struct Waiting {
     pub extra_records: Vec<Record>,
     /// The pool that it names, as it was before the allocation was decided.
     pub pool: Option<SeenPool>,
+    /// The record of its DHCP lease, or its absence, from which that is decided (DHC-3).
+    pub lease: Option<SeenLease>,
     /// The Service and the EndpointSlice of its name are those of others that share an address (SHR-6).
     pub is_name_taken: bool,
 }
@@ -148,6 +199,7 @@ impl Waiting {
             address_conflict: None,
             extra_records,
             pool: None,
+            lease: None,
             is_name_taken: false,
         }
     }

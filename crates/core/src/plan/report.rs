@@ -8,7 +8,7 @@ use crate::backends::{self, DiscoveredBackends};
 use crate::cached::VmiState;
 use crate::details::{self, BackendHealth, DetailCondition};
 use crate::plan::applied::{Applied, Conclusion, Verdict};
-use crate::plan::goal::{Address, Keep};
+use crate::plan::goal::{Address, Keep, Origin};
 use crate::plan::health::{Health, Paced, Served};
 use crate::plan::step::Next;
 use crate::plan::view::{Sharing, View};
@@ -198,6 +198,7 @@ pub(super) fn of_vm(
 ) -> StatusUpdate {
     let mut extras = extras(address, &view.found);
     extras.push(readiness::port_mismatch(Some(vm)));
+    extras.push(view.annotations.condition());
     StatusUpdate {
         allocated: FieldUpdate::Set(Some(address.allocated.clone())),
         backend_servers: servers(view),
@@ -276,8 +277,10 @@ pub(super) fn extras(address: &Address, found: &DiscoveredBackends) -> Vec<Extra
 
 /// `AddressAllocated` of a load balancer with an address. `leased`: the ingress address of its Service, for DHCP.
 pub(super) fn allocated(address: &Address, leased: Option<&str>) -> DetailCondition {
-    if address.is_by_dhcp() {
-        return details::allocated_by_dhcp(leased);
+    match address.origin {
+        Origin::KubeVip(_) => return details::allocated_by_dhcp(leased),
+        Origin::Lease(_) => return details::allocated_by_dhcp(Some(&address.load_balancer_ip)),
+        Origin::Pool => {}
     }
     let pool = address.allocated.ip_pool.as_deref().unwrap_or_default();
     details::allocated_from_pool(&address.load_balancer_ip, pool)

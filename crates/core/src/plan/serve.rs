@@ -6,6 +6,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
 use crate::desired::{ADDRESS_TYPE, DesiredPort, Ownership};
+use crate::kube_vip_annotations::Source;
 use crate::plan::goal::Address;
 use crate::plan::health::{CheckSource, Health, Paced};
 use crate::plan::outline::{OnFailure, Plan, ServiceOf};
@@ -59,6 +60,9 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     if let Some(contested) = share::contested(view, vm, address) {
         return contested;
     }
+    if let Some(ends) = end_other_address(view, address) {
+        return ends;
+    }
     let layout = Layout::of(view, vm);
     let health = Health::of(view, CheckSource::from(vm.check));
     let build = |backends: &[_]| layout.slice(view, backends);
@@ -71,8 +75,7 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
         None => ServiceOf::Group,
         Some(_) if view.objects.is_service_undecodable() => ServiceOf::None,
         Some((owners, ports)) => {
-            let ip = &address.load_balancer_ip;
-            steps.extend(service_step(view, &owners, &ports, ip));
+            steps.extend(service_step(view, &owners, &ports, address));
             ServiceOf::Own
         }
     };
@@ -90,6 +93,26 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
             .min(),
         ..Plan::new(steps, OnFailure::ReportRefusal, report)
     }
+}
+
+/// DHC-3: a Service with another address than that of the lease goes, and is made anew by the event of that. The address may be
+/// somebody else's by now, so kube-vip is not left to find out about a change. `None` if there is none.
+fn end_other_address<'a>(view: &View<'_>, address: &Address) -> Option<Plan<'a>> {
+    let lease = address.lease()?;
+    let present = view.objects.service?.spec.as_ref()?;
+    if present.load_balancer_ip.as_deref() == Some(&*address.load_balancer_ip) {
+        return None;
+    }
+    let from = view.objects.deletable_service()?;
+    let delete = Guarded {
+        guards: vec![Guard::CaughtUp, Guard::LeaseUnchanged(lease.clone())],
+        step: Step::Service(Write::Delete(from.clone())),
+    };
+    Some(Plan::new(
+        vec![delete],
+        OnFailure::Stop,
+        Report::None(Next::Resync),
+    ))
 }
 
 /// Deletes an EndpointSlice of another address type, since the field is immutable. The event of the deletion brings the load
@@ -121,9 +144,17 @@ fn service_step(
     view: &View<'_>,
     owners: &[(String, String)],
     ports: &[DesiredPort],
-    address: &str,
+    address: &Address,
 ) -> Option<Guarded> {
-    let mut step = guarded(share::write_service(&view.objects, owners, ports, address)?);
+    let annotations = view.annotations.clone().handing(address.handed());
+    let (ip, annotations) = (&address.load_balancer_ip, Source::Own(annotations));
+    let step = share::write_service(&view.objects, owners, ports, ip, &annotations)?;
+    let mut step = guarded(step);
+    if view.objects.service.is_none() {
+        // The lease may have been lost meanwhile (DHC-3).
+        let lease = address.lease().cloned().map(Guard::LeaseUnchanged);
+        step.guards.extend(lease);
+    }
     if let Sharing::Primary(primary) = &view.sharing {
         let members = primary.members.iter().cloned();
         let all = members.chain(view.objects.other_owners()).collect();

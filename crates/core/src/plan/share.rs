@@ -8,6 +8,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::backends::Backend;
 use crate::desired::{self, DesiredPort, Ownership};
+use crate::kube_vip_annotations::{self, Source};
 use crate::merge_patch::difference;
 use crate::plan::goal::Address;
 use crate::plan::outline::{OnFailure, Plan};
@@ -74,7 +75,9 @@ impl Layout {
             uid,
             ..Part::default()
         };
-        let service = service::assemble(Some((part, ports.collect())), &primary.others);
+        let present = view.objects.service.map(|it| &**it);
+        let part = Some((part, ports.collect()));
+        let service = service::assemble(part, &primary.others, present);
         let mut slice: Vec<DesiredPort> = Vec::new();
         let both = |port| {
             let key = served(port);
@@ -115,15 +118,17 @@ fn owner(view: &View<'_>) -> (String, String) {
     (name, meta.uid.clone().unwrap_or_default())
 }
 
-/// Creates or patches the Service; `None` if it is as desired.
+/// Creates or patches the Service, with the annotations for kube-vip (KVA-1); `None` if it is as desired.
 pub(super) fn write_service(
     objects: &Objects<'_>,
     owners: &[(String, String)],
     ports: &[DesiredPort],
     address: &str,
+    annotations: &Source,
 ) -> Option<Step> {
     let present = objects.service.map(|service| &**service);
-    let wanted = desired::shared_service(objects.key, present, owners, ports, address);
+    let mut wanted = desired::shared_service(objects.key, present, owners, ports, address);
+    kube_vip_annotations::copy(&mut wanted.metadata, annotations);
     Some(Step::Service(match present {
         None => Write::Create(Box::new(wanted)),
         Some(present) => Write::Patch(present.metadata.clone(), difference(present, &wanted)?),
@@ -161,6 +166,7 @@ pub(super) fn contested<'a>(view: &View<'_>, vm: &VmSpec, address: &Address) -> 
         &primary.others,
         &primary.members,
         ip,
+        &Source::Own(view.annotations.clone()),
     ));
     let slice = view.objects.deletable_slice();
     steps.extend(slice.map(|from| Guarded {
@@ -178,11 +184,13 @@ fn of_others(
     others: &Others,
     members: &[Key],
     address: &str,
+    annotations: &Source,
 ) -> Option<Guarded> {
     if objects.service_owner() == Some(Ownership::Foreign) || objects.is_service_undecodable() {
         return None;
     }
-    let (owners, ports) = service::assemble(None, others);
+    let present = objects.service.map(|it| &**it);
+    let (owners, ports) = service::assemble(None, others, present);
     // A Service has at least one port. The first of those that join replaces the last.
     if ports.is_empty() || owners.is_empty() {
         return None;
@@ -190,7 +198,7 @@ fn of_others(
     let all = members.iter().cloned().chain(objects.other_owners());
     Some(Guarded {
         guards: vec![Guard::AllCaughtUp(all.collect())],
-        step: write_service(objects, &owners, &ports, address)?,
+        step: write_service(objects, &owners, &ports, address, annotations)?,
     })
 }
 
@@ -200,9 +208,10 @@ pub fn without_primary(
     others: &Others,
     members: &[Key],
     address: &str,
+    annotations: &Source,
     leaves: bool,
 ) -> Plan<'static> {
-    let service = of_others(objects, others, members, address);
+    let service = of_others(objects, others, members, address, annotations);
     let slice = objects.deletable_slice().filter(|_| leaves);
     let slice = slice.map(|from| Step::Slice(Write::Delete(from.clone())).into());
     let steps = service.into_iter().chain(slice).collect();

@@ -63,6 +63,8 @@ pub enum Guard {
     Exists(Owner),
     /// A live read finds the pool, or its absence, unchanged (REL-4).
     PoolUnchanged(SeenPool),
+    /// A live read finds the record of a DHCP lease, or its absence, unchanged (DHC-3).
+    LeaseUnchanged(SeenLease),
     /// A live read finds that the object of the load balancer's name is another owner's (SVC-1).
     Foreign(Kind),
 }
@@ -76,6 +78,15 @@ pub struct SeenPool {
     pub version: Option<Version>,
     /// Whether it can be decoded. The answer to a live read of one that cannot could not be decoded either.
     pub is_decodable: bool,
+}
+
+/// The stored copy of the record of a DHCP lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenLease {
+    /// Its name.
+    pub name: String,
+    /// Its resource version; `None` if there was none.
+    pub version: Option<Version>,
 }
 
 /// The kind of an object that a load balancer of VM type owns.

@@ -3,7 +3,7 @@
 
 use crate::backends::DiscoveredBackends;
 use crate::details;
-use crate::plan::goal::{Address, Waiting};
+use crate::plan::goal::{self, Address, Waiting};
 use crate::plan::outline::{OnFailure, Plan};
 use crate::plan::report::{self, Report};
 use crate::plan::step::{Guard, Guarded, Kind, Next, Probes, SeenPool, Step, Write};
@@ -20,13 +20,15 @@ pub(super) fn waiting<'a>(view: &View<'_>, vm: Option<&VmSpec>, waiting: &Waitin
         &DiscoveredBackends::default(),
     );
     extras.push(readiness::port_mismatch(vm));
+    extras.push(view.annotations.condition());
     // For cluster type the guest writes `status.address` (REC-1).
     let is_vm = vm.is_some();
     let status = StatusUpdate {
         details: details::waiting(waiting.readiness.reason),
         verdicts_changed: false,
         readiness: waiting.readiness.clone(),
-        allocated: FieldUpdate::Set(None),
+        // With DHCP it says so, also while there is no lease (DHC-1).
+        allocated: FieldUpdate::Set(waiting.lease.as_ref().map(|_| goal::by_dhcp())),
         address: if is_vm {
             FieldUpdate::Set(None)
         } else {
@@ -42,7 +44,9 @@ pub(super) fn waiting<'a>(view: &View<'_>, vm: Option<&VmSpec>, waiting: &Waitin
     let steps = if waiting.is_name_taken {
         vec![Step::HealthChecks(Probes::End).into()]
     } else {
-        deletions(&view.objects, unchanged(waiting.pool.as_ref()))
+        let lease = waiting.lease.iter().cloned().map(Guard::LeaseUnchanged);
+        let guards = unchanged(waiting.pool.as_ref()).into_iter().chain(lease);
+        deletions(&view.objects, guards.collect())
     };
     Plan {
         extra_records: waiting.extra_records.clone(),
@@ -57,6 +61,7 @@ pub(super) fn address_only<'a>(view: &View<'_>, address: &Address) -> Plan<'a> {
     let is_free = present.unwrap_or_default().is_empty();
     let mut extras = report::extras(address, &DiscoveredBackends::default());
     extras.push(readiness::port_mismatch(None));
+    extras.push(view.annotations.condition());
     let allocated = if address.is_by_dhcp() {
         details::allocated_by_guest()
     } else {

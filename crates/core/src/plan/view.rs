@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::backends::DiscoveredBackends;
 use crate::cached::{CachedService, is_lb};
 use crate::desired::{self, Ownership};
+use crate::kube_vip_annotations::{Interfaces, Wanted};
 use crate::plan::step::Probes;
 use crate::sharing::naming::Observed;
 use crate::sharing::ports::Contested;
@@ -77,6 +78,8 @@ pub struct View<'a> {
     pub objects: Objects<'a>,
     /// With whom it shares its address.
     pub sharing: Sharing<'a>,
+    /// Its annotations for kube-vip (KVA-1).
+    pub annotations: Wanted,
     /// There is an EndpointSlice of its name that is not in [`View::objects`]: its creation failed, and a live read found that it
     /// is another owner's.
     pub has_foreign_slice: bool,
@@ -139,12 +142,13 @@ impl Objects<'_> {
 }
 
 impl<'a> View<'a> {
-    /// A view without backends and health checks.
+    /// A view without backends, health checks and interfaces that it may name.
     pub fn of(lb: &'a LoadBalancer, objects: Objects<'a>) -> Self {
         Self {
             lb,
             objects,
             sharing: Sharing::Alone,
+            annotations: Wanted::of(&lb.metadata, &Interfaces::default()),
             has_foreign_slice: false,
             found: DiscoveredBackends::default(),
             checks: Checks::default(),

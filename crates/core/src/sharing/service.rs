@@ -197,10 +197,12 @@ pub fn wanted_names(ports: &[Port], is_shared: bool) -> BTreeMap<Served, String>
 }
 
 /// Owners and ports of the Service: those of the primary, as it serves them, and of the others. A port is not added before all ports
-/// that are there have the names of a shared Service. `primary`: owner and ports; `None` if it serves none now.
+/// that are there have the names of a shared Service. `primary`: owner and ports; `None` if it serves none now. `present`: the Service,
+/// whose ports keep their places: another order would be a write of its own, and kube-vip would announce the address anew.
 pub fn assemble(
     primary: Option<(Part, Vec<DesiredPort>)>,
     others: &Others,
+    present: Option<&Service>,
 ) -> (Vec<(String, String)>, Vec<DesiredPort>) {
     let (mut owners, mut ports) = (Vec::new(), Vec::new());
     let mut may_add = true;
@@ -231,6 +233,11 @@ pub fn assemble(
             owners.push((part.name.clone(), part.uid.clone()));
         }
     }
+    let places: BTreeMap<Served, usize> = service_ports(present)
+        .filter_map(|port| Some(DesiredPort::stored(port)?.served()))
+        .zip(0..)
+        .collect();
+    ports.sort_by_key(|port| places.get(&port.served()).copied().unwrap_or(usize::MAX));
     (owners, ports)
 }
 

@@ -1,54 +1,42 @@
-use super::*;
-use harvester_lb_api::LoadBalancer;
+use harvester_lb_api::IPAllocation;
 use serde_json::{Value, json};
 
-fn lb(name: &str, annotations: &Value) -> LoadBalancer {
-    serde_json::from_value(json!({
-        "metadata": {"namespace": "ns", "name": name, "uid": format!("{name}-1"), "annotations": annotations},
-        "spec": {},
+use super::*;
+
+fn meta(uid: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some("web".to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectMeta::default()
+    }
+}
+
+fn stored(lease: &Value) -> Allocation {
+    let object: IPAllocation = serde_json::from_value(json!({
+        "metadata": {"name": "dhcp-u1", "uid": "r"},
+        "spec": {
+            "address": "", "pool": "", "phase": "Pending",
+            "owner": {"namespace": "ns", "name": "web", "uid": "u1"}, "lease": lease,
+        },
     }))
-    .unwrap()
+    .unwrap();
+    Allocation::decoded(&object)
 }
 
 #[test]
-fn ipa_9_an_annotation_counts_whatever_its_value() {
-    let index = Index::default();
-    let of = |annotations: Value| {
-        let found = index.of_lb(&lb("a", &annotations).metadata);
-        found.map(|it| it.to_string())
-    };
-    for name in OF_LOAD_BALANCERS {
-        for value in ["", "x", "10.0.0.5"] {
-            let text = of(json!({ name: value })).unwrap();
-            assert!(text.contains(name), "{text}");
-            assert!(text.contains(&format!("{value:?}")), "{text}");
-        }
-    }
-    // KVA-1: kube-vip's and foreign annotations change nothing.
-    for name in [
-        "kube-vip.io/serviceInterface",
-        "kube-vip.io/requestedIP",
-        "requested-address",
-        "other.io/requested-address",
-        keys::ANNOTATION_NETWORK,
-        keys::ANNOTATION_EXCLUDE,
-        keys::ANNOTATION_PRIMARY,
-    ] {
-        assert_eq!(of(json!({ name: "x" })), None, "{name}");
-    }
-}
-
-#[test]
-fn ipa_9_a_lease_is_known_by_its_load_balancers_uid() {
-    let mut index = Index::default();
-    let a = lb("a", &json!({}));
-    assert_eq!(index.set_record("dhcp-a-1", true), Some("a-1"));
-    assert_eq!(index.set_record("dhcp-a-1", true), None, "no news");
-    assert_eq!(index.set_record("10.0.0.5", true), None);
-    let found = index.of_lb(&a.metadata);
-    assert_eq!(found, Some(Unsupported::Lease("dhcp-a-1".to_owned())));
-    let other = lb("b", &json!({}));
-    assert_eq!(index.of_lb(&other.metadata), None);
-    assert_eq!(index.set_record("dhcp-a-1", false), Some("a-1"));
-    assert_eq!(index.of_lb(&a.metadata), None);
+fn ipa_9_a_lease_that_cannot_be_read() {
+    let meta = meta("u1");
+    assert_eq!(record_of(&meta), "dhcp-u1");
+    let good = json!({
+        "interface": "eth0", "hardwareAddress": "02:00:00:00:00:01", "clientId": "ff:00",
+    });
+    assert_eq!(of_lb(&meta, None), None);
+    assert_eq!(of_lb(&meta, Some(&stored(&good))), None);
+    assert_eq!(of_lb(&meta, Some(&Allocation::Reserved)), None);
+    let bad = json!({"interface": "eth0", "hardwareAddress": "x", "clientId": "ff:00"});
+    let why = of_lb(&meta, Some(&stored(&bad))).unwrap().to_string();
+    assert!(
+        why.contains("dhcp-u1") && why.contains("hardwareAddress"),
+        "{why}"
+    );
 }

@@ -6,10 +6,10 @@
 
 use std::net::IpAddr;
 
-use harvester_lb_api::{IPPool, LoadBalancer, meta};
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, meta};
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::plan::SeenPool;
+use harvester_lb_core::plan::{SeenLease, SeenPool};
 use harvester_lb_core::sharing::index;
 use harvester_lb_core::{cached, spec};
 use harvester_lb_ipam::{Owner, Record, Request};
@@ -141,6 +141,24 @@ pub async fn ensure_pool_unchanged(ctx: &Context, seen: &SeenPool) -> Result<(),
     }
     Err(WriteError::Conflict(format!(
         "IPPool {name} has been changed, deleted or recreated meanwhile"
+    )))
+}
+
+/// Verifies that the record of a DHCP lease, or its absence, is unchanged (DHC-3).
+///
+/// # Errors
+/// `Conflict` if it has changed; the store has it.
+pub async fn ensure_lease_unchanged(ctx: &Context, seen: &SeenLease) -> Result<(), WriteError> {
+    let name = &seen.name;
+    let now = ctx
+        .client
+        .get_live::<IPAllocation>(&Key::new("", &**name))
+        .await?;
+    if now.map(|record| meta::version(&record.metadata)) == seen.version {
+        return Ok(());
+    }
+    Err(WriteError::Conflict(format!(
+        "IPAllocation {name} has been changed, deleted or recreated meanwhile"
     )))
 }
 

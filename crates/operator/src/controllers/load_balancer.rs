@@ -9,7 +9,7 @@
 //! | observe the object and choose the case | `observe`; `release` if it is deleted, `unserved` if it cannot be served |
 //! | determine its standing among those that share an address | `group` |
 //! | validate its spec | [`spec::check`] |
-//! | allocate its address | `allocate` |
+//! | allocate its address | `allocate`; `lease`, if a DHCP server leases it |
 //! | plan Service, EndpointSlice, health checks | `walk`, [`harvester_lb_core::plan`] |
 //! | apply the plan | `apply` |
 //! | write its status, then release extra records | `write_status`, `release` |
@@ -19,6 +19,7 @@ pub mod allocate;
 pub mod announcement;
 pub mod apply;
 pub mod group;
+pub mod lease;
 pub mod observe;
 pub mod release;
 pub mod unserved;

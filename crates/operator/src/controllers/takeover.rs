@@ -51,7 +51,7 @@ pub async fn run(ctx: &Context) -> Result<(), WriteError> {
         let is_served = |lb: &Lb| matches!(lb, Lb::Valid(lb) if spec::check(lb).is_ok());
         if let Some(lb) = ctx.index.stores.lbs.get(&key)
             && is_served(&lb)
-            && ctx.index.unsupported(lb.meta()).is_none()
+            && ctx.index.stores.unsupported(lb.meta()).is_none()
         {
             let text = format!(
                 "{} belongs to LoadBalancer {}, whose claim is older; another address is allocated",
@@ -308,7 +308,7 @@ fn queue_everything(ctx: &Context, claimed: &HashSet<Key>) {
             && lb.metadata.deletion_timestamp.is_none()
             && spec::check(lb).is_ok();
         // One that shares an address waits for no pool.
-        let waits_for_none = ctx.index.unsupported(&lb.metadata).is_some()
+        let waits_for_none = ctx.index.stores.unsupported(&lb.metadata).is_some()
             || index::named_group(key, &lb.metadata).is_some();
         let holds = claimed.contains(key) || ctx.index.holds_address(key);
         if needs_pool && !holds && !waits_for_none {

@@ -43,12 +43,14 @@ pub async fn reconcile(ctx: &Context, owner: &Owner) -> Result<Requeue, WriteErr
         };
         let client = ctx.index.views.get(&owner.uid);
         let address = client.as_ref().and_then(|client| client.lease);
+        let service = ctx.index.stores.services.get(&cached::key(&owner.id));
         let situation = Situation {
             mode: ctx.settings.mode,
             interfaces: &ctx.settings.interfaces,
             lb: lb.as_deref(),
             record: record.map(|record| &record.spec),
             client: client.as_ref(),
+            is_kube_vips: service.is_some_and(|service| service.is_kube_vips),
             is_held_by_pool: address.is_some_and(|lease| ctx.index.is_held_by_pool(lease.address)),
         };
         report_annotation(ctx, &situation);

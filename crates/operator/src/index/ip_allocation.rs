@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use harvester_lb_controller_kit::store::Change;
 use harvester_lb_core::cached::Allocation;
-use harvester_lb_ipam::addr;
+use harvester_lb_core::dhcp::record;
+use harvester_lb_ipam::{Uid, addr};
 use harvester_lb_object::Key;
 use tracing::warn;
 
@@ -15,12 +17,9 @@ impl Index {
     /// Handles a change of an IPAllocation: by a late write of ours, by another leader, or by hand.
     pub fn allocation_changed(&self, key: &Key, change: &Change<Allocation>) {
         let mut owners = Vec::new();
-        let present = matches!(change, Change::Applied { .. });
-        if let Some(uid) = self
-            .with_leader(|leader| leader.unsupported.set_record(&key.name, present))
-            .flatten()
-        {
-            self.lease_changed(uid);
+        if let Some(uid) = record::owner_of(&key.name) {
+            self.lease_changed(&uid, change);
+            return;
         }
         let is_leader = self.with_leader(|leader| match change {
             Change::Applied { old, new } => {
@@ -40,9 +39,7 @@ impl Index {
                     Allocation::Unreadable { version, .. } => *version,
                     Allocation::Lease(_)
                     | Allocation::UnreadableLease(_)
-                    | Allocation::Reserved => {
-                        return;
-                    }
+                    | Allocation::Reserved => return,
                 };
                 leader.forget(&key.name, version);
             }
@@ -91,17 +88,37 @@ impl Index {
         }
     }
 
-    /// Queues the load balancer of this uid after its DHCP lease, by a later version, was created or deleted (IPA-9). Rare
-    /// enough for a scan of all load balancers.
-    fn lease_changed(&self, uid: &str) {
-        let mut of_uid = Vec::new();
-        self.stores.lbs.for_each(|key, lb| {
-            if lb.uid() == uid {
-                of_uid.push(key.clone());
+    /// Handles a change of the record of a DHCP lease: its load balancer is due (DHC-1, DHC-3), and its address is taken, or free
+    /// again (DHC-5).
+    fn lease_changed(&self, uid: &Uid, change: &Change<Allocation>) {
+        let (old, new) = match change {
+            Change::Applied { old, new } => (old.as_ref(), Some(new)),
+            Change::Deleted { old, .. } => (Some(old), None),
+        };
+        let lease = |stored: &Arc<Allocation>| match &**stored {
+            Allocation::Lease(record) => Some(record.spec.clone()),
+            _ => None,
+        };
+        let (old, new) = (old.and_then(lease), new.and_then(lease));
+        let mut keys = BTreeSet::new();
+        self.with_leader(|leader| {
+            // An owner does not change, unless somebody edits the record.
+            let changes = [(&old, false), (&new, true)];
+            for (lease, is_present) in changes {
+                keys.extend(lease.iter().map(|it| leader.set_lease(it, is_present)));
+            }
+            for key in &keys {
+                leader.set_shown(key, self.stores.services.get(key).as_deref());
             }
         });
-        for lb in of_uid {
-            self.queues.lbs.add(lb);
+        if keys.is_empty() {
+            // One that cannot be read may not say whose it is (IPA-9). Rare enough for a scan of all load balancers.
+            self.stores.lbs.for_each(|key, lb| {
+                if *uid == Uid::new(lb.uid()) {
+                    keys.insert(key.clone());
+                }
+            });
         }
+        self.queue_lbs(keys);
     }
 }

@@ -17,7 +17,6 @@ use harvester_lb_core::cached::{self, Pool};
 use harvester_lb_core::plan::LeftBehind;
 use harvester_lb_core::pool_status::{self, Projection, Snapshot};
 use harvester_lb_core::spec;
-use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_ipam::allocation::{Allocation, Step};
 use harvester_lb_ipam::manual_release::{self, Verdict};
 use harvester_lb_ipam::{
@@ -255,13 +254,6 @@ impl Index {
 
 /// Load balancers.
 impl Index {
-    /// Why this version leaves a load balancer, existing or just deleted, alone (IPA-9); `None` if it does not, or on a
-    /// standby.
-    pub fn unsupported(&self, meta: &ObjectMeta) -> Option<Unsupported> {
-        self.with_leader(|leader| leader.unsupported.of_lb(meta))
-            .flatten()
-    }
-
     /// The remains of a deleted load balancer (IPA-3).
     pub fn left_behind(&self, lb: &Key) -> Result<LeftBehind, NotLeader> {
         self.with_leader(|leader| LeftBehind {

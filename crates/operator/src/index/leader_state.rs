@@ -1,4 +1,4 @@
-//! The state of a leader besides the stores: the ledger, deleted load balancers, unsupported objects, moves in progress.
+//! The state of a leader besides the stores: the ledger, deleted load balancers, leased addresses, moves in progress.
 //!
 //! It is built from the stores at the start of a term and is guarded by one lock, which is never held during a request.
 //! Controllers use it through the methods of [`leader_ops`](crate::index::leader_ops) only. After each of them the index queues the
@@ -10,13 +10,14 @@ use std::sync::Arc;
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_core::address_move::{AddressMove, MoveHistory};
-use harvester_lb_core::cached::{self, Allocation, Lb, Pool};
+use harvester_lb_core::cached::{self, Allocation, CachedService, Lb, Pool};
+use harvester_lb_core::dhcp::record::LeaseSpec;
 use harvester_lb_core::plan::DeletedLb;
 use harvester_lb_core::pool_spec::pool_spec;
+use harvester_lb_core::sharing;
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::naming::Observed;
-use harvester_lb_core::{sharing, unsupported};
-use harvester_lb_ipam::{Ledger, Micros, Phase, PoolName, Record, Settings};
+use harvester_lb_ipam::{Ledger, Micros, Phase, PoolName, Record, Settings, Uid};
 use harvester_lb_object::Key;
 use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
@@ -35,7 +36,8 @@ pub struct LeaderState {
     /// Deleted load balancers whose addresses are not released yet.
     pub(super) deleted_lbs: HashMap<Key, DeletedLb, FxBuildHasher>,
     /// Objects that use features of later versions (IPA-9).
-    pub(super) unsupported: unsupported::Index,
+    /// Leased addresses of load balancers, by the uid of the load balancer (DHC-5).
+    leased: HashMap<Key, BTreeMap<Uid, IpAddr>>,
     /// Load balancers that share addresses (SHR-3).
     pub(super) sharing: sharing::index::Index,
     /// The role in its group that each load balancer has acted on last.
@@ -67,7 +69,7 @@ impl LeaderState {
         Self {
             ledger,
             deleted_lbs: HashMap::default(),
-            unsupported: unsupported::Index::default(),
+            leased: HashMap::default(),
             sharing: sharing::index::Index::default(),
             roles: HashMap::default(),
             port_names: HashMap::default(),
@@ -95,12 +97,8 @@ impl LeaderState {
             leader.observe_allocation(&key.name, &allocation);
         }
         for (key, service) in stores.services.all() {
-            let shown = cached::shown_addresses(&service);
-            if !shown.is_empty() {
-                leader.ledger.set_shown(&cached::id(&key), &shown);
-            }
+            leader.set_shown(&key, Some(&service));
         }
-        leader.unsupported = stores.unsupported();
         leader.sharing = stores.sharing();
         for (_, allocation) in stores.allocations.all() {
             if let Allocation::Valid { record, .. } = &*allocation {
@@ -280,7 +278,39 @@ impl LeaderState {
             Allocation::Unreadable { version, .. } => {
                 self.ledger.block_name(name, *version);
             }
-            Allocation::Lease(_) | Allocation::UnreadableLease(_) | Allocation::Reserved => {}
+            Allocation::Lease(record) => {
+                self.set_lease(&record.spec, true);
+            }
+            Allocation::UnreadableLease(_) | Allocation::Reserved => {}
+        }
+    }
+
+    /// Updates the address that a load balancer has leased, and returns its key. Then [`set_shown`](Self::set_shown) is due.
+    pub fn set_lease(&mut self, lease: &LeaseSpec, is_present: bool) -> Key {
+        let key = cached::key(&lease.owner.id);
+        let held = lease.phase.lease().filter(|_| is_present);
+        let of_key = self.leased.entry(key.clone()).or_default();
+        match held {
+            Some(held) => of_key.insert(lease.owner.uid.clone(), held.address.into()),
+            None => of_key.remove(&lease.owner.uid),
+        };
+        if of_key.is_empty() {
+            self.leased.remove(&key);
+        }
+        key
+    }
+
+    /// Updates the addresses that are taken because the Service of this name shows them, or the load balancer has leased them (IPA-1,
+    /// DHC-5).
+    pub fn set_shown(&mut self, key: &Key, service: Option<&CachedService>) {
+        let shown = service.map(|it| cached::shown_addresses(it));
+        let mut shown = shown.unwrap_or_default();
+        shown.extend(self.leased.get(key).into_iter().flat_map(BTreeMap::values));
+        let id = cached::id(key);
+        if service.is_some_and(|it| it.undecodable.is_some()) {
+            self.ledger.add_shown(&id, &shown);
+        } else {
+            self.ledger.set_shown(&id, &shown);
         }
     }
 

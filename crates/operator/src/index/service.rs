@@ -60,13 +60,7 @@ impl Index {
         let affected = self.with_leader(|leader| {
             let service = self.stores.services.get(key);
             let service = service.as_deref();
-            let shown = service.map(|s| cached::shown_addresses(s));
-            let (id, shown) = (cached::id(key), shown.unwrap_or_default());
-            if service.is_some_and(|s| s.undecodable.is_some()) {
-                leader.ledger.add_shown(&id, &shown);
-            } else {
-                leader.ledger.set_shown(&id, &shown);
-            }
+            leader.set_shown(key, service);
             leader.sharing.set_service(key, service.map(|s| &**s))
         });
         self.queue_lbs(affected.into_iter().flatten());

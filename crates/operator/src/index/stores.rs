@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use harvester_lb_controller_kit::store::Store;
 use harvester_lb_core::cached::{Allocation, CachedService, Lb, NodeAddresses, Pool, Vm, Vmi};
+use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_core::{sharing, unsupported};
+use harvester_lb_object::Key;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// The stores, one for each watched kind. Clones share them.
 #[derive(Clone, Default)]
@@ -29,13 +32,10 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Builds the index of objects that use features of later versions (IPA-9).
-    pub fn unsupported(&self) -> unsupported::Index {
-        let mut index = unsupported::Index::default();
-        self.allocations.for_each(|key, _| {
-            index.set_record(&key.name, true);
-        });
-        index
+    /// Why this version leaves a load balancer, existing or just deleted, alone (IPA-9); `None` if it does not.
+    pub fn unsupported(&self, meta: &ObjectMeta) -> Option<Unsupported> {
+        let record = Key::new("", unsupported::record_of(meta));
+        unsupported::of_lb(meta, self.allocations.get(&record).as_deref())
     }
 
     /// Builds the index of load balancers that share addresses (SHR-3).

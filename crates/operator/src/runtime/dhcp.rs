@@ -17,13 +17,12 @@ use harvester_lb_controller_kit::writer::Writer;
 use harvester_lb_core::cached;
 use harvester_lb_core::dhcp::claim::{Interfaces, LbView, ServiceView};
 use harvester_lb_core::dhcp::default_route;
-use harvester_lb_core::dhcp::upkeep::Mode;
 use parking_lot::RwLock;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::args::{Args, DhcpArgs, DhcpMode};
+use crate::args::{Args, DhcpArgs};
 use crate::dhcp::context::{Context, Process, Settings};
 use crate::dhcp::index::{LeaseKey, RecordView, Stores};
 use crate::dhcp::metrics::Metrics;
@@ -175,13 +174,10 @@ fn settings(args: &Args, dhcp: &DhcpArgs) -> anyhow::Result<Settings> {
         }
     };
     Ok(Settings {
-        mode: match args.dhcp_mode {
-            DhcpMode::KubeVip => Mode::KubeVip,
-            DhcpMode::Builtin => Mode::Builtin,
-        },
+        mode: args.settings().dhcp_mode,
         interfaces: Interfaces {
             default,
-            allowed: args.service_interfaces.0.clone(),
+            allowed: args.interfaces(),
         },
         limit: dhcp.dhcp_lease_limit,
         timings: args.timings(),

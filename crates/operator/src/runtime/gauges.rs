@@ -1,5 +1,7 @@
 //! Gauges, computed from the stores at each scrape.
 
+mod leases;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
@@ -11,6 +13,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{GaugeVec, IntCounter, IntGauge, IntGaugeVec, Opts};
 
+use crate::clock;
 use crate::context::Context;
 use crate::runtime::term::CurrentTerm;
 
@@ -32,6 +35,8 @@ pub(super) struct Families {
     pub(super) backend_up: IntGaugeVec,
     pub(super) records: IntGaugeVec,
     pub(super) waiting: IntGauge,
+    pub(super) dhcp_leases: IntGaugeVec,
+    pub(super) dhcp_lease_expiry: GaugeVec,
     pub(super) cached_objects: IntGaugeVec,
     pub(super) queue_depth: IntGaugeVec,
     pub(super) failing: IntGaugeVec,
@@ -82,6 +87,18 @@ impl Families {
                 "load_balancers_waiting",
                 "Load balancers that wait for an address.",
             )?,
+            dhcp_leases: gauges(
+                "dhcp_leases",
+                "DHCP leases of load balancers by state.",
+                &["state"],
+            )?,
+            dhcp_lease_expiry: GaugeVec::new(
+                Opts::new(
+                    "harvester_lb_dhcp_lease_expiry_timestamp_seconds",
+                    "When the DHCP lease of a load balancer expires, unless it is renewed.",
+                ),
+                &["namespace", "loadbalancer"],
+            )?,
             cached_objects: gauges(
                 "cached_objects",
                 "Objects of a kind in the memory of this process.",
@@ -116,7 +133,7 @@ impl Families {
         })
     }
 
-    pub(super) fn collectors(&self) -> [&dyn Collector; 16] {
+    pub(super) fn collectors(&self) -> [&dyn Collector; 18] {
         [
             &self.pool_addresses,
             &self.load_balancers,
@@ -125,6 +142,8 @@ impl Families {
             &self.backend_up,
             &self.records,
             &self.waiting,
+            &self.dhcp_leases,
+            &self.dhcp_lease_expiry,
             &self.cached_objects,
             &self.queue_depth,
             &self.failing,
@@ -365,6 +384,8 @@ impl Collector for Gauges {
         Self::fill_pools(&ctx, &families);
         Self::fill_load_balancers(&ctx, &families);
         self.fill_backends(&ctx, &families);
+        let expiry = &families.dhcp_lease_expiry;
+        leases::fill(&ctx, &families.dhcp_leases, expiry, clock::now());
         Self::fill_work(&ctx, &families);
         collected(&families.collectors())
     }

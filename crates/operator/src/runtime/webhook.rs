@@ -135,7 +135,7 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
     metrics.registry().register(Box::new(process))?;
     let stored = Stored::new(names.clone());
     let progress = Arc::new(Progress {
-        facts: Facts::default(),
+        facts: Facts::new(args.interfaces()),
         serving: Arc::default(),
         missing: RwLock::default(),
         waits_for_endpoint: Arc::default(),

@@ -19,6 +19,7 @@ use harvester_lb_core::admission::{
 };
 use harvester_lb_core::cached::{Allocation, Pool, Vm, Vmi};
 use harvester_lb_core::conversion;
+use harvester_lb_core::kube_vip_annotations::Interfaces;
 use harvester_lb_core::validation::pool_index::PoolIndex;
 use harvester_lb_ipam::addr;
 use harvester_lb_object::Key;
@@ -137,6 +138,7 @@ pub struct Facts {
     /// Addresses of the Services of others.
     pub services: Arc<Store<Vec<IpAddr>>>,
     indexes: Arc<RwLock<Indexes>>,
+    interfaces: Interfaces,
 }
 
 /// The value of a change, or that the object is gone.
@@ -148,6 +150,14 @@ fn present<V>(change: &Change<V>) -> Option<&Arc<V>> {
 }
 
 impl Facts {
+    /// Empty ones. LoadBalancers may name these interfaces (KVA-2).
+    pub fn new(interfaces: Interfaces) -> Self {
+        Self {
+            interfaces,
+            ..Self::default()
+        }
+    }
+
     /// What conversion needs and is not listed yet; the webhook is ready without the rest (CNV-1).
     pub fn unsynced_for_conversion(&self) -> Vec<&'static str> {
         [
@@ -336,6 +346,10 @@ impl ValidationFacts for Snapshot<'_> {
             .services
             .is_synced()
             .then_some(&self.indexes.services)
+    }
+
+    fn interfaces(&self) -> &Interfaces {
+        &self.facts.interfaces
     }
 
     fn neighbours(&self, namespace: &str) -> Lookup<&Neighbours> {

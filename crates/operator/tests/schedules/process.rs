@@ -30,6 +30,7 @@ use harvester_load_balancer::controllers::takeover;
 use harvester_load_balancer::index::Index;
 use harvester_load_balancer::index::stores::Stores;
 use harvester_load_balancer::metrics::Metrics;
+use harvester_load_balancer::settings::Settings;
 use harvester_load_balancer::timings::Timings;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -196,7 +197,7 @@ impl Process {
             timings.move_limit_ignored = never;
         }
         let prober = shared.prober.clone();
-        let index = Index::new(Stores::default(), prober, Vec::new(), &timings);
+        let index = Index::new(Stores::default(), prober, Settings::default(), &timings);
         let ctx = Context::new(
             index,
             Writer::new(shared.client.clone(), Arc::clone(&gate) as _),

@@ -366,6 +366,32 @@ fn val_1_warnings() {
 }
 
 #[test]
+fn kva_2_annotations_that_kube_vip_does_not_get_are_warned_about() {
+    let mut world = World::unlisted();
+    world.interfaces = "vlan20".parse().unwrap();
+    let quiet = with_listeners(&json!([tcp(8080, 80)]));
+    let of = |spec: &Value, key: &str, value: &str| {
+        let mut object = lb(spec);
+        object["metadata"]["annotations"] = json!({ key: value });
+        warnings(&review("CREATE", &object), &world)
+    };
+    let interface = "kube-vip.io/serviceInterface";
+    assert!(of(&quiet, interface, "vlan20").is_empty());
+    assert!(of(&quiet, "kube-vip.io/loadbalancerHostname", "a").is_empty());
+    let refused = of(&quiet, interface, "eth0");
+    assert!(refused[0].contains("allowed are vlan20"), "{refused:?}");
+    assert_eq!(of(&quiet, "kube-vip.io/egress", "true").len(), 1);
+    let cluster = with(quiet, json!({"workloadType": "cluster"}));
+    assert!(of(&cluster, interface, "eth0").is_empty());
+    // An update of the annotation alone counts.
+    let spec = with_listeners(&json!([tcp(8080, 80)]));
+    let mut object = lb(&spec);
+    object["metadata"]["annotations"] = json!({ interface: "eth0" });
+    let update = review_of("UPDATE", &object, &lb(&spec));
+    assert_eq!(warnings(&update, &world).len(), 1);
+}
+
+#[test]
 fn req_3_an_address_that_is_waited_for_is_warned_about() {
     let mut world = World::default();
     let pool =

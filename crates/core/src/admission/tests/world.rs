@@ -14,6 +14,7 @@ use crate::admission::{
     Neighbours, Refusal, RemovedClusters, Request, ValidationFacts, mutate, validate,
 };
 use crate::cached::{Allocation, Pool, Vm};
+use crate::kube_vip_annotations::Interfaces;
 use crate::validation::pool_index::PoolIndex;
 
 /// A cluster, as the webhook knows it.
@@ -28,6 +29,7 @@ pub(crate) struct World {
     pub(crate) allocated: AllocatedAddresses,
     pub(crate) nodes: AddressHolders,
     pub(crate) services: AddressHolders,
+    pub(crate) interfaces: Interfaces,
     pub(crate) neighbours: Lookup<Neighbours>,
 }
 
@@ -43,6 +45,7 @@ impl Default for World {
             allocated: AllocatedAddresses::default(),
             nodes: AddressHolders::default(),
             services: AddressHolders::default(),
+            interfaces: Interfaces::default(),
             neighbours: Lookup::Found(Neighbours::new([], true)),
         }
     }
@@ -186,6 +189,10 @@ impl ValidationFacts for World {
 
     fn services(&self) -> Option<&AddressHolders> {
         self.listed(&self.services).ok()
+    }
+
+    fn interfaces(&self) -> &Interfaces {
+        &self.interfaces
     }
 
     fn neighbours(&self, _: &str) -> Lookup<&Neighbours> {

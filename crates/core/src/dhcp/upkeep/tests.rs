@@ -17,7 +17,7 @@ fn owner() -> Owner {
 fn interfaces() -> Interfaces {
     Interfaces {
         default: "eth0".to_owned(),
-        allowed: vec!["eth1".to_owned()],
+        allowed: "eth1".parse().unwrap(),
     }
 }
 
@@ -72,6 +72,7 @@ struct Case {
     claim: Option<Claim>,
     record: Option<LeaseSpec>,
     client: Option<ClientView>,
+    is_kube_vips: bool,
     is_held_by_pool: bool,
 }
 
@@ -82,6 +83,7 @@ impl Case {
             claim,
             record: record.map(self::record),
             client,
+            is_kube_vips: false,
             is_held_by_pool: false,
         }
     }
@@ -94,6 +96,7 @@ impl Case {
             lb: lb.as_ref(),
             record: self.record.as_ref(),
             client: self.client.as_ref(),
+            is_kube_vips: self.is_kube_vips,
             is_held_by_pool: self.is_held_by_pool,
         };
         decide(&situation, NOW)
@@ -298,6 +301,18 @@ fn dhc_6_to_kube_vip_and_back() {
     let without = Case::of(wants(), None, None);
     let mode = Mode::KubeVip;
     assert_eq!(Case { mode, ..without }.step(), Step::Rest);
+}
+
+#[test]
+fn dhc_6_a_client_ends_when_kube_vip_has_one() {
+    let with = |lease| Case {
+        is_kube_vips: true,
+        ..Case::of(wants(), Some(LeasePhase::Pending), Some(client(lease)))
+    };
+    assert_eq!(with(None).step(), Step::Stop);
+    // What it has is recorded: the operator serves it then, in either mode.
+    let step = Step::Write(Guard::None, bound_now(A));
+    assert_eq!(with(Some(lease(A))).step(), step);
 }
 
 #[test]

@@ -103,6 +103,7 @@ pub(super) fn address(ip: &str) -> Address {
         standing: Standing::InPool,
         unserved: None,
         shared: None,
+        origin: crate::plan::Origin::Pool,
     }
 }
 
@@ -114,6 +115,7 @@ pub(super) fn wait(lb: &LoadBalancer) -> Goal {
         address_conflict: None,
         extra_records: Vec::new(),
         pool: None,
+        lease: None,
         is_name_taken: false,
     };
     Goal::Wait(vm.map(Box::new), waiting)
@@ -181,18 +183,17 @@ impl World {
             }
             Goal::AddressOnly(_) | Goal::Wait(..) => {}
         }
+        let objects = Objects {
+            key,
+            service: self.service.as_ref(),
+            slice: self.slice.as_ref(),
+        };
         View {
-            sharing: crate::plan::Sharing::Alone,
-            lb: &self.lb,
-            objects: Objects {
-                key,
-                service: self.service.as_ref(),
-                slice: self.slice.as_ref(),
-            },
             has_foreign_slice: self.has_foreign_slice,
             found,
             checks: self.checks.clone(),
             verdict_pause: self.verdict_pause,
+            ..View::of(&self.lb, objects)
         }
     }
 

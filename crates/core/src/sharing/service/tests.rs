@@ -82,7 +82,7 @@ fn say(
         };
         (part, ports.iter().map(port).collect())
     });
-    let (owners, ports) = assemble(primary, &Others::of(&snapshot, false));
+    let (owners, ports) = assemble(primary, &Others::of(&snapshot, false), service);
     let owners: Vec<String> = owners.into_iter().map(|(name, _)| name).collect();
     let ports: Vec<String> = ports
         .into_iter()
@@ -127,6 +127,26 @@ fn shr_4_a_port_is_added_once_it_is_in_the_endpoint_slice_and_all_have_names_of_
         "web b",
         "80=80-tcp 81=81-tcp 82=82-tcp",
     );
+}
+
+#[test]
+fn shr_4_ports_keep_their_places() {
+    let web = lb("web", None, 1, &[80]);
+    // Made in the same second, and joined in the other order of their names.
+    let (b, a) = (
+        lb("b", Some("web"), 2, &[81]),
+        lb("a", Some("web"), 2, &[82]),
+    );
+    let slices = (slice("web", &["81-tcp"]), slice("web", &["82-tcp"]));
+    let of = |service| {
+        let parties = [(&web, None), (&b, Some(&slices.0)), (&a, Some(&slices.1))];
+        say(Some(service), &parties, Some(&[(80, "80-tcp")]))
+    };
+    let before = service(&["web", "b"], &[(80, "80-tcp"), (81, "81-tcp")]);
+    let ports = "80=80-tcp 81=81-tcp 82=82-tcp";
+    are(of(&before), "web a b", ports);
+    let joined = [(80, "80-tcp"), (81, "81-tcp"), (82, "82-tcp")];
+    are(of(&service(&["web", "b", "a"], &joined)), "web a b", ports);
 }
 
 #[test]

@@ -11,7 +11,6 @@ fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
 
     use crate::backends::DiscoveredBackends;
     use crate::readiness::{Present, extras, waiting_for_external_ip};
-    use crate::unsupported::Unsupported;
 
     let waits = |verdicts: Vec<Verdict>| {
         let pools = verdicts.into_iter().zip(["a", "b"]);
@@ -86,13 +85,10 @@ fn reworded() -> Vec<(&'static str, &'static str, StatusUpdate)> {
         ),
         (
             READY,
-            "LoadBalancer shop/web: this version does not support the lease of IPAllocation dhcp-u; nothing of the load balancer is made, changed or released",
+            "LoadBalancer shop/web: the lease in IPAllocation dhcp-u cannot be read: spec.lease is missing; nothing of the load balancer is made, changed or released",
             not(
                 UNSUPPORTED_ANNOTATION,
-                &format!(
-                    "LoadBalancer shop/web: {}",
-                    Unsupported::Lease("dhcp-u".to_owned())
-                ),
+                "LoadBalancer shop/web: the lease in IPAllocation dhcp-u cannot be read: spec.lease is missing; nothing of the load balancer is created, changed or released",
             ),
         ),
         (

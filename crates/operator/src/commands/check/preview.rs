@@ -55,7 +55,6 @@ pub(super) fn preview(read: &Read) -> Preview {
         version += 1;
         leader.observe(record(spec, version));
     }
-    let unsupported = stores.unsupported();
     let mut losers = BTreeSet::new();
     for loser in &plan.losers {
         let key = cached::key(&loser.owner.id);
@@ -77,8 +76,8 @@ pub(super) fn preview(read: &Read) -> Preview {
             continue;
         };
         let is_pooled = lb.spec.address_source() == Ipam::Pool;
-        let left_alone = unsupported.of_lb(&lb.metadata);
-        let aside = left_alone.is_some() || lb.metadata.deletion_timestamp.is_some();
+        let aside =
+            stores.unsupported(&lb.metadata).is_some() || lb.metadata.deletion_timestamp.is_some();
         if !is_pooled || aside || losers.contains(&(key.clone(), named)) {
             continue;
         }

@@ -19,6 +19,7 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::context::Context;
+use crate::controllers::load_balancer::lease;
 use crate::controllers::{live, records};
 
 /// Allocates the address of a load balancer with a valid spec, or finds its present one, and returns what it is to have.
@@ -34,8 +35,17 @@ pub async fn goal(
 ) -> Result<Goal, WriteError> {
     let vm = checked.vm.map(Box::new);
     let mut address = match checked.source {
-        // kube-vip is the DHCP client (OPS-3).
-        Source::Dhcp => Address::by_dhcp(ctx.index.withdraw_from_pools(key)),
+        Source::Dhcp => match vm {
+            Some(vm) => {
+                let mut goal = lease::goal(ctx, key, lb, vm);
+                if let Goal::Serve(_, address) = &mut goal {
+                    address.shared = shared;
+                }
+                return Ok(goal);
+            }
+            // The guest is the DHCP client (REC-1).
+            None => Address::by_dhcp(ctx.index.withdraw_from_pools(key), None),
+        },
         Source::Pool(_) => {
             let request = own_request(ctx, key, lb);
             let pool = live::seen_pool(ctx, &request);
@@ -137,6 +147,7 @@ fn waiting(
         address_conflict,
         extra_records,
         pool,
+        lease: None,
         is_name_taken: false,
     };
     Ok(Goal::Wait(vm, waiting))

@@ -103,6 +103,7 @@ async fn check(
             }
             Guard::Exists(owner) => live::ensure_uid(ctx, owner).await?,
             Guard::PoolUnchanged(pool) => live::ensure_pool_unchanged(ctx, pool).await?,
+            Guard::LeaseUnchanged(lease) => live::ensure_lease_unchanged(ctx, lease).await?,
             Guard::Foreign(Kind::Service) => ensure_foreign::<Service>(ctx, key).await?,
             Guard::Foreign(Kind::EndpointSlice) => {
                 ensure_foreign::<EndpointSlice>(ctx, key).await?;

@@ -48,7 +48,7 @@ impl Group {
         for (lb_key, secondary) in members.parties {
             if let Some(lb) = stores.lbs.get(&lb_key) {
                 parties.push(StoredParty {
-                    is_left_alone: ctx.index.unsupported(lb.meta()).is_some(),
+                    is_left_alone: ctx.index.stores.unsupported(lb.meta()).is_some(),
                     slice: stores.slices.get(&lb_key),
                     secondary,
                     lb,

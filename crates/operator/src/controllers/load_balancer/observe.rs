@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use harvester_lb_api::LoadBalancer;
+use harvester_lb_api::{LoadBalancer, WorkloadType};
 use harvester_lb_core::backends::DiscoveredBackends;
 use harvester_lb_core::cached::{CachedService, Lb};
 use harvester_lb_core::desired;
+use harvester_lb_core::kube_vip_annotations::Wanted;
 use harvester_lb_core::plan::{Checks, Goal, Objects, View};
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::unsupported::Unsupported;
@@ -35,7 +36,7 @@ pub fn case<'a>(ctx: &Context, key: &Key, lb: &'a Lb) -> Case<'a> {
     match lb {
         Lb::Invalid(meta, why) => Case::Invalid(meta, why),
         Lb::Valid(lb) if lb.metadata.deletion_timestamp.is_some() => Case::Deleting(lb),
-        Lb::Valid(lb) => match ctx.index.unsupported(&lb.metadata) {
+        Lb::Valid(lb) => match ctx.index.stores.unsupported(&lb.metadata) {
             Some(why) => Case::Unsupported(lb, why),
             None => Case::Usual(lb, group::standing(ctx, key, lb)),
         },
@@ -76,7 +77,15 @@ pub fn view<'a>(
     goal: &Goal,
 ) -> View<'a> {
     let key = objects.key;
-    let mut view = View::of(lb, objects);
+    // One of cluster type has no Service.
+    let annotations = match lb.spec.workload() {
+        WorkloadType::Vm => Wanted::of(&lb.metadata, &ctx.index.settings.interfaces),
+        WorkloadType::Cluster => Wanted::default(),
+    };
+    let mut view = View {
+        annotations,
+        ..View::of(lb, objects)
+    };
     match goal {
         Goal::Serve(vm, _) => view.found = selected(ctx, key, vm),
         Goal::Keep(_) => view.found = served(ctx, key, objects.slice),

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::controllers::invalid_object;
 use crate::controllers::load_balancer::walk::walk;
 use crate::controllers::load_balancer::write_status::drop_finalizers;
-use crate::controllers::load_balancer::{allocate, release};
+use crate::controllers::load_balancer::{allocate, lease, release};
 
 /// Handles an undecodable load balancer: it no longer waits for an address, and its condition shows the error.
 pub async fn invalid(
@@ -34,8 +34,9 @@ pub async fn invalid(
     } else {
         Ok(Requeue::AwaitChange)
     };
+    let lost = lease::end_lost(ctx, key, meta).await;
     invalid_object::report::<LoadBalancer>(ctx, key, meta, why).await?;
-    updated
+    lost.and(updated)
 }
 
 /// Handles a load balancer that is being deleted: removes legacy finalizers. Cleanup follows its deletion (FIN-2).
@@ -45,8 +46,9 @@ pub async fn deleting(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<Req
     } else {
         Ok(Requeue::AwaitChange)
     };
+    let lost = lease::end_lost(ctx, key, &lb.metadata).await;
     let next = drop_finalizers(ctx, key, lb).await?;
-    updated.map(|_| next)
+    lost.and(updated).map(|_| next)
 }
 
 /// Handles an unsupported load balancer: only its condition and the readiness of its endpoints are written (IPA-9).
@@ -88,7 +90,8 @@ pub async fn refused(
     let goal = Goal::Keep(Keep::refused(key, lb, why));
     let walked = walk(ctx, key, lb, &goal, key).await;
     let kept = keep_address(ctx, key, lb).await;
-    kept.and(walked)
+    let lost = lease::end_lost(ctx, key, &lb.metadata).await;
+    kept.and(lost).and(walked)
 }
 
 /// Handles a load balancer whose spec is refused and whose name others share: its condition is written, and nothing else (SHR-6).

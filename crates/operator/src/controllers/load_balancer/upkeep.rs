@@ -6,6 +6,7 @@ use harvester_lb_api::condition::{self, READY};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::kube_vip_annotations::Source;
 use harvester_lb_core::plan::{self, Objects, View};
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::service::{self, Others};
@@ -43,7 +44,8 @@ pub fn wake(ctx: &Context, group: &Group) {
 }
 
 /// Keeps the record and the Service of those that share an address up to date. Not called if the plan of a primary has just done so:
-/// it is gone, its spec is refused, it stays as it is for another reason, or it is a later one of the name.
+/// it is gone, its spec is refused, it stays as it is for another reason, or it is a later one of the name. After it the annotations for
+/// kube-vip are those of the holder, once they are edited (KVA-1).
 pub async fn keep_up(ctx: &Context, group: &Group) -> Result<Requeue, WriteError> {
     let snapshot = group.snapshot();
     let Some(holder) = snapshot.holder() else {
@@ -66,7 +68,9 @@ pub async fn keep_up(ctx: &Context, group: &Group) -> Result<Requeue, WriteError
     };
     let (others, members) = (Others::of(&snapshot, true), members(&snapshot));
     let address = record.spec.addr.to_string();
-    let plan = plan::share::without_primary(&objects, &others, &members, &address, !exists);
+    let annotations = Source::of_group(&key.name, holder, &ctx.index.settings.interfaces);
+    let plan =
+        plan::share::without_primary(&objects, &others, &members, &address, &annotations, !exists);
     let none = LoadBalancer::default();
     apply::apply(ctx, &View::of(&none, objects), &plan).await?;
     if !exists {

@@ -11,6 +11,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::*;
+use crate::dhcp::serving::{Serving, serving};
 
 /// The Service of the load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -198,15 +199,15 @@ impl World {
         all
     }
 
-    /// The operator's part: it serves what is bound, and leaves a load balancer without a record to kube-vip.
+    /// The operator's part.
     fn operator(&self) -> Option<Self> {
         let wants = matches!(self.wanted, Wanted::Lease | Wanted::OtherInterface);
-        let served = match self.record.as_ref().map(|record| &record.phase) {
+        let is_kube_vips = self.served == Served::KubeVip;
+        let served = match serving(self.mode, self.record.as_ref(), is_kube_vips, NOW) {
             _ if !wants => Served::None,
-            Some(LeasePhase::Bound(lease)) => Served::Address(lease.address),
-            Some(LeasePhase::Pending | LeasePhase::Releasing(_)) => Served::None,
-            Some(LeasePhase::Released(_)) if self.mode == Mode::Builtin => Served::None,
-            Some(LeasePhase::Released(_)) | None => Served::KubeVip,
+            Serving::Leased(address, _) => Served::Address(address),
+            Serving::KubeVip(_) => Served::KubeVip,
+            Serving::Waiting(_) => Served::None,
         };
         (served != self.served).then(|| Self {
             served,
@@ -236,6 +237,7 @@ impl World {
             lb: lb.as_ref(),
             record: self.record.as_ref(),
             client: self.client.as_ref(),
+            is_kube_vips: self.served == Served::KubeVip,
             is_held_by_pool: false,
         };
         let mut next = self.clone();

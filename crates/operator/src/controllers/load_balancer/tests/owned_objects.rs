@@ -61,6 +61,7 @@ async fn brought(
         standing: Standing::InPool,
         unserved: None,
         shared: None,
+        origin: harvester_lb_core::plan::Origin::Pool,
     };
     let goal = Goal::Serve(Box::new(vm), address);
     let outcome = walk::walk(&ctx, &key, &copy, &goal, &key).await;

@@ -251,6 +251,7 @@ async fn rel_4_a_pool_that_is_seen_after_the_decision_takes_no_service_down() {
         readiness: Readiness::not("PoolNotFound", "why"),
         address_conflict: None,
         extra_records: Vec::new(),
+        lease: None,
         pool: Some(seen),
         is_name_taken: false,
     };

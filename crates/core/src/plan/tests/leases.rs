@@ -1,0 +1,158 @@
+//! Addresses that a DHCP server leases (DHC-1, DHC-3, DHC-6).
+
+use harvester_lb_ipam::Uid;
+use harvester_lb_ipam::dhcp::Identity;
+use harvester_lb_object::Version;
+use k8s_openapi::api::core::v1::Service;
+use serde_json::json;
+
+use super::world::{World, key, lb, machine, service, spec_of};
+use crate::cached::{self, VmiState};
+use crate::dhcp::serving::Handed;
+use crate::plan::{Address, Goal, Guard, SeenLease, Waiting, plan};
+use crate::{spec, status};
+
+const LEASED: &str = "192.168.100.210";
+const OTHER: &str = "192.168.100.211";
+
+fn seen(version: Option<u64>) -> SeenLease {
+    SeenLease {
+        name: "dhcp-u".to_owned(),
+        version: version.map(Version),
+    }
+}
+
+fn world() -> World {
+    let mut spec = spec_of(false);
+    spec["ipam"] = json!("dhcp");
+    let mut world = World::new(lb(&spec));
+    world
+        .machines
+        .extend([machine("vm1", "10.10.0.1", VmiState::Running)]);
+    world
+}
+
+fn vm(world: &World) -> Box<spec::VmSpec> {
+    Box::new(spec::check(&world.lb).unwrap().vm.unwrap())
+}
+
+fn leased(world: &World, address: &str) -> Goal {
+    let address = Address::leased(address.parse().unwrap(), seen(Some(7)), Vec::new());
+    Goal::Serve(vm(world), address)
+}
+
+fn allocated(world: &World) -> Option<String> {
+    let status = world.lb.status.clone()?;
+    status.allocated_address?.ip
+}
+
+fn asked(world: &World) -> Option<String> {
+    let service = world.service.as_ref()?;
+    service.spec.as_ref()?.load_balancer_ip.clone()
+}
+
+#[test]
+fn dhc_1_the_service_has_the_leased_address_and_the_status_says_dhcp() {
+    let mut world = world();
+    let (goal, key) = (leased(&world, LEASED), key());
+    let view = world.clone();
+    let view = view.view(&key, &goal);
+    let planned = plan(&view, &goal);
+    let last = planned.steps.last().unwrap();
+    assert_eq!(last.step.to_string(), "create Service");
+    assert_eq!(
+        last.guards,
+        [Guard::CaughtUp, Guard::LeaseUnchanged(seen(Some(7)))]
+    );
+    world.walk(&goal, usize::MAX);
+    assert_eq!(asked(&world).as_deref(), Some(LEASED));
+    assert_eq!(allocated(&world).as_deref(), Some("0.0.0.0"));
+    // Announced.
+    world.service = Some(service(LEASED, Some(LEASED)));
+    world.walk(&goal, usize::MAX);
+    let status = world.lb.status.clone().unwrap();
+    assert_eq!(status.address.as_deref(), Some(LEASED));
+    let allocated = harvester_lb_api::condition::find(
+        status.conditions.as_deref().unwrap(),
+        "AddressAllocated",
+    );
+    assert_eq!(
+        allocated.unwrap().message.as_deref(),
+        Some("192.168.100.210 by DHCP")
+    );
+    assert_eq!(world.walk(&goal, usize::MAX).0, Vec::<String>::new());
+}
+
+#[test]
+fn dhc_3_without_a_lease_the_service_goes_and_the_status_still_says_dhcp() {
+    let mut world = world();
+    let goal = leased(&world, LEASED);
+    world.walk(&goal, usize::MAX);
+    let waiting = Waiting {
+        lease: Some(seen(Some(8))),
+        ..Waiting::because(status::WAITING_FOR_LEASE, "why".to_owned(), Vec::new())
+    };
+    let goal = Goal::Wait(Some(vm(&world)), waiting);
+    let (key, before) = (key(), world.clone());
+    let view = before.view(&key, &goal);
+    let planned = plan(&view, &goal);
+    assert_eq!(
+        planned.steps[0].guards,
+        [Guard::Unchanged, Guard::LeaseUnchanged(seen(Some(8)))]
+    );
+    world.walk(&goal, usize::MAX);
+    assert!(world.service.is_none() && world.slice.is_none());
+    assert_eq!(allocated(&world).as_deref(), Some("0.0.0.0"));
+    let status = world.lb.status.clone().unwrap();
+    assert_eq!(status.address, None);
+    let ready = harvester_lb_api::condition::find(status.conditions.as_deref().unwrap(), "Ready");
+    assert_eq!(ready.unwrap().reason.as_deref(), Some("WaitingForLease"));
+}
+
+#[test]
+fn dhc_3_a_service_with_another_address_than_the_lease_goes_first() {
+    for before in [LEASED, "0.0.0.0"] {
+        let mut world = world();
+        world.service = Some(service(before, Some(LEASED)));
+        let goal = leased(&world, OTHER);
+        let (written, _) = world.walk(&goal, usize::MAX);
+        assert!(
+            written.iter().any(|it| it == "delete Service"),
+            "{before}: {written:?}"
+        );
+        assert!(world.service.is_none(), "{before}");
+        world.walk(&goal, usize::MAX);
+        assert_eq!(asked(&world).as_deref(), Some(OTHER), "{before}");
+    }
+}
+
+#[test]
+fn dhc_6_kube_vip_asks_for_what_was_given_back() {
+    let mut world = world();
+    let hardware = Identity::new(&Uid::new("u"), None).hardware;
+    let handed = Handed {
+        address: LEASED.parse().unwrap(),
+        hardware,
+    };
+    let address = Address::by_dhcp(Vec::new(), Some(handed));
+    let goal = Goal::Serve(vm(&world), address);
+    world.walk(&goal, usize::MAX);
+    assert_eq!(asked(&world).as_deref(), Some("0.0.0.0"));
+    let annotation = |world: &World, key: &str| {
+        let service = world.service.as_ref().unwrap();
+        let all = service.metadata.annotations.clone().unwrap();
+        all.get(&format!("kube-vip.io/{key}")).cloned()
+    };
+    assert_eq!(annotation(&world, "requestedIP").as_deref(), Some(LEASED));
+    assert_eq!(annotation(&world, "hwaddr"), Some(hardware.to_string()));
+    // What kube-vip has written stays, and what was handed over stays when the record is gone.
+    let mut edited = Service::clone(world.service.as_ref().unwrap());
+    let all = edited.metadata.annotations.as_mut().unwrap();
+    all.insert("kube-vip.io/requestedIP".to_owned(), OTHER.to_owned());
+    world.service = cached::service(Ok(edited));
+    world.walk(&goal, usize::MAX);
+    assert_eq!(annotation(&world, "requestedIP").as_deref(), Some(OTHER));
+    let goal = Goal::Serve(vm(&world), Address::by_dhcp(Vec::new(), None));
+    world.walk(&goal, usize::MAX);
+    assert_eq!(annotation(&world, "hwaddr"), Some(hardware.to_string()));
+}

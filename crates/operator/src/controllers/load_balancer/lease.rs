@@ -1,0 +1,140 @@
+//! The address of a load balancer of VM type that a DHCP server leases: what it is to have, by the record of the lease (DHC-1, DHC-3,
+//! DHC-6). The DHCP process alone writes that.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::{Allocation, CachedService};
+use harvester_lb_core::desired::{self, Ownership};
+use harvester_lb_core::dhcp::record::{self, LeasePhase, LeaseRecord};
+use harvester_lb_core::dhcp::serving::{Serving, serving};
+use harvester_lb_core::plan::{Address, Goal, Objects, SeenLease, Waiting};
+use harvester_lb_core::spec::VmSpec;
+use harvester_lb_core::status;
+use harvester_lb_ipam::{Micros, Uid, addr};
+use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use tracing::info;
+
+use crate::clock;
+use crate::context::Context;
+use crate::controllers::live;
+
+/// How long after the expiry of a lease its load balancer is reconciled: timers are not exact.
+const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
+
+/// The stored record of the lease of a load balancer.
+struct Seen {
+    stored: Option<Arc<Allocation>>,
+    lease: SeenLease,
+}
+
+impl Seen {
+    fn of(ctx: &Context, meta: &ObjectMeta) -> Self {
+        let uid = Uid::new(meta.uid.as_deref().unwrap_or_default());
+        let name = record::name(&uid);
+        let stored = ctx.index.stores.allocations.get(&Key::new("", &*name));
+        let mut seen = Self {
+            stored,
+            lease: SeenLease {
+                name,
+                version: None,
+            },
+        };
+        seen.lease.version = seen.record().map(|record| record.version);
+        seen
+    }
+
+    fn record(&self) -> Option<&LeaseRecord> {
+        match self.stored.as_deref()? {
+            Allocation::Lease(record) => Some(record),
+            _ => None,
+        }
+    }
+}
+
+/// What a load balancer with a valid spec is to have.
+pub fn goal(ctx: &Context, key: &Key, lb: &LoadBalancer, vm: Box<VmSpec>) -> Goal {
+    let own = ctx.index.withdraw_from_pools(key);
+    let seen = Seen::of(ctx, &lb.metadata);
+    let service = ctx.index.stores.services.get(key);
+    let is_kube_vips = service.is_some_and(|service| is_kube_vips(key, &service));
+    let mode = ctx.index.settings.dhcp_mode;
+    let now = clock::now();
+    let lease = seen.record().map(|record| &record.spec);
+    match serving(mode, lease, is_kube_vips, now) {
+        Serving::Leased(address, expires_at) => {
+            look_again_at(ctx, key, expires_at, now);
+            Goal::Serve(vm, Address::leased(address, seen.lease, own))
+        }
+        Serving::KubeVip(handed) => Goal::Serve(vm, Address::by_dhcp(own, handed)),
+        Serving::Waiting(why) => {
+            let waiting = Waiting {
+                lease: Some(seen.lease),
+                ..Waiting::because(status::WAITING_FOR_LEASE, why, own)
+            };
+            Goal::Wait(Some(vm), waiting)
+        }
+    }
+}
+
+/// DHC-3: ends the Service of a load balancer that stays as it is, once its lease is lost. Its address may be somebody else's.
+///
+/// # Errors
+/// Those of the requests; `Conflict` if there is a lease again.
+pub async fn end_lost(ctx: &Context, key: &Key, meta: &ObjectMeta) -> Result<(), WriteError> {
+    let seen = Seen::of(ctx, meta);
+    let Some(record) = seen.record() else {
+        return Ok(());
+    };
+    let now = clock::now();
+    if let LeasePhase::Bound(held) = &record.spec.phase
+        && !held.is_expired(now)
+    {
+        let expires_at = held.times.map(|times| times.expires_at);
+        look_again_at(ctx, key, expires_at, now);
+        return Ok(());
+    }
+    let service = ctx.index.stores.services.get(key);
+    let objects = Objects {
+        key,
+        service: service.as_deref(),
+        slice: None,
+    };
+    let (Some(from), Some(service)) = (objects.deletable_service(), objects.service) else {
+        return Ok(());
+    };
+    // kube-vip has leased its own, and a pool's has a record.
+    let is_leased = |it: IpAddr| !it.is_unspecified() && ctx.index.record(it).is_none();
+    if asked(service).and_then(addr::parse).is_some_and(is_leased) {
+        live::ensure_lease_unchanged(ctx, &seen.lease).await?;
+        info!(service = %key, "deleting Service, its lease is lost");
+        ctx.client.delete::<Service>(key, from).await?;
+    }
+    Ok(())
+}
+
+/// Whether kube-vip's DHCP client works for a Service, or will.
+fn is_kube_vips(key: &Key, service: &CachedService) -> bool {
+    desired::ownership(&service.metadata, &key.name) == Ownership::Ours
+        && asked(service) == Some(keys::DHCP_ADDRESS)
+}
+
+/// `spec.loadBalancerIP`.
+fn asked(service: &CachedService) -> Option<&str> {
+    service.spec.as_ref()?.load_balancer_ip.as_deref()
+}
+
+/// DHC-3: the load balancer is due when its lease expires, whether the DHCP process runs or not.
+fn look_again_at(ctx: &Context, key: &Key, expires_at: Option<Micros>, now: Micros) {
+    let Some(left) = expires_at.map(|at| at.0.saturating_sub(now.0)) else {
+        return;
+    };
+    let left = Duration::from_micros(u64::try_from(left).unwrap_or(0));
+    let due = left.saturating_add(EXPIRY_MARGIN);
+    ctx.index.queues.lbs.add_after(key.clone(), due);
+}
