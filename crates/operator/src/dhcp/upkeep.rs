@@ -344,3 +344,6 @@ fn patch(spec: &LeaseSpec) -> Value {
         },
     }})
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,8 +103,8 @@ impl Case {
     }
 }
 
-fn wants() -> Option<Claim> {
-    Some(claims(None))
+fn asks() -> Claim {
+    claims(None)
 }
 
 fn pending(wanted: Option<Ipv4Addr>) -> LeaseSpec {
@@ -123,20 +123,20 @@ fn bound_now(address: Ipv4Addr) -> LeaseSpec {
 
 #[test]
 fn dhc_1_from_the_record_to_a_lease() {
-    let create = Case::of(wants(), None, None);
+    let create = Case::of(Some(asks()), None, None);
     assert_eq!(create.step(), Step::Create);
-    let start = Case::of(wants(), Some(LeasePhase::Pending), None);
+    let start = Case::of(Some(asks()), Some(LeasePhase::Pending), None);
     assert_eq!(start.step(), Step::Run(Guard::NotKubeVips));
-    let asks = Case::of(wants(), Some(LeasePhase::Pending), Some(client(None)));
-    assert_eq!(asks.step(), Step::Rest);
+    let waits = Case::of(Some(asks()), Some(LeasePhase::Pending), Some(client(None)));
+    assert_eq!(waits.step(), Step::Rest);
     let has = Case::of(
-        wants(),
+        Some(asks()),
         Some(LeasePhase::Pending),
         Some(client(Some(lease(A)))),
     );
     assert_eq!(has.step(), Step::Write(Guard::None, bound_now(A)));
     let recorded = Case::of(
-        wants(),
+        Some(asks()),
         Some(LeasePhase::Bound(lease(A))),
         Some(client(Some(lease(A)))),
     );
@@ -160,7 +160,7 @@ fn dhc_1_an_invalid_annotation_begins_nothing_and_changes_nothing() {
 
 #[test]
 fn dhc_2_a_recorded_lease_is_continued() {
-    let case = Case::of(wants(), Some(LeasePhase::Bound(lease(A))), None);
+    let case = Case::of(Some(asks()), Some(LeasePhase::Bound(lease(A))), None);
     assert_eq!(case.step(), Step::Run(Guard::NotKubeVips));
     // One that is being deleted keeps its lease as long as it is there (BE-6), and gets no first one.
     let keeps = |phase| Case::of(Some(Claim::Unchanged), Some(phase), None).step();
@@ -182,7 +182,7 @@ fn dhc_3_a_lost_lease_leaves_the_record_at_once() {
             loss: Some(loss),
             ..client(None)
         };
-        let case = Case::of(wants(), Some(LeasePhase::Bound(lease(A))), Some(lost));
+        let case = Case::of(Some(asks()), Some(LeasePhase::Bound(lease(A))), Some(lost));
         assert_eq!(case.step(), Step::Write(Guard::None, pending(wanted)));
     }
 }
@@ -254,7 +254,7 @@ fn dhc_5_an_address_of_a_pool_is_declined() {
     for phase in [LeasePhase::Pending, LeasePhase::Bound(lease(A))] {
         let case = Case {
             is_held_by_pool: true,
-            ..Case::of(wants(), Some(phase), Some(client(Some(lease(A)))))
+            ..Case::of(Some(asks()), Some(phase), Some(client(Some(lease(A)))))
         };
         assert_eq!(case.step(), Step::Decline(A));
     }
@@ -265,7 +265,7 @@ fn dhc_5_an_address_of_a_pool_is_declined() {
     };
     let case = Case {
         record: Some(pending(Some(A))),
-        ..Case::of(wants(), None, Some(declined))
+        ..Case::of(Some(asks()), None, Some(declined))
     };
     assert_eq!(case.step(), Step::Write(Guard::None, pending(None)));
 }
@@ -273,7 +273,7 @@ fn dhc_5_an_address_of_a_pool_is_declined() {
 #[test]
 fn dhc_6_to_kube_vip_and_back() {
     let step = |mode, phase| {
-        let case = Case::of(wants(), Some(phase), None);
+        let case = Case::of(Some(asks()), Some(phase), None);
         Case { mode, ..case }.step()
     };
     let releasing = record(LeasePhase::Releasing(lease(A)));
@@ -298,7 +298,7 @@ fn dhc_6_to_kube_vip_and_back() {
         step(Mode::Builtin, LeasePhase::Released(A)),
         Step::Write(Guard::None, pending(Some(A)))
     );
-    let without = Case::of(wants(), None, None);
+    let without = Case::of(Some(asks()), None, None);
     let mode = Mode::KubeVip;
     assert_eq!(Case { mode, ..without }.step(), Step::Rest);
 }
@@ -307,7 +307,7 @@ fn dhc_6_to_kube_vip_and_back() {
 fn dhc_6_a_client_ends_when_kube_vip_has_one() {
     let with = |lease| Case {
         is_kube_vips: true,
-        ..Case::of(wants(), Some(LeasePhase::Pending), Some(client(lease)))
+        ..Case::of(Some(asks()), Some(LeasePhase::Pending), Some(client(lease)))
     };
     assert_eq!(with(None).step(), Step::Stop);
     // What it has is recorded: the operator serves it then, in either mode.
@@ -376,7 +376,7 @@ fn dhc_1_a_client_of_another_record_is_stopped() {
         LeasePhase::Releasing(lease(A)),
         LeasePhase::Released(A),
     ] {
-        let case = Case::of(wants(), Some(phase), Some(other.clone()));
+        let case = Case::of(Some(asks()), Some(phase), Some(other.clone()));
         assert_eq!(case.step(), Step::Stop);
     }
     let orphan = Case::of(None, None, Some(client(None)));

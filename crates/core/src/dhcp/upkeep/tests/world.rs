@@ -292,7 +292,7 @@ impl World {
     fn give_back(&mut self) {
         let record = self.record.as_ref().unwrap();
         let held = self.client.as_ref().and_then(|client| client.lease);
-        let lease = held.or(record.phase.lease().copied()).unwrap();
+        let lease = held.or_else(|| record.phase.lease().copied()).unwrap();
         let address = lease.address;
         assert_ne!(
             self.served,
