@@ -4,7 +4,6 @@
 //! the load balancer has them no longer, also by a later process. Those that somebody else has set on the Service are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -51,17 +50,32 @@ impl FromIterator<String> for Interfaces {
     }
 }
 
-/// A comma list; blanks and empty parts do not matter.
+/// A comma list; blanks and empty parts do not matter. A name that Linux accepts for no interface is an error.
 impl FromStr for Interfaces {
-    type Err = Infallible;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, Infallible> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let names = text.split(',').map(str::trim);
-        Ok(names
+        names
             .filter(|name| !name.is_empty())
-            .map(ToOwned::to_owned)
-            .collect())
+            .map(|name| {
+                is_interface_name(name).then(|| name.to_owned()).ok_or_else(|| {
+                    format!(
+                        "{name:?} is no name of an interface: at most {LONGEST_INTERFACE} bytes, without blanks, `/` and `:`"
+                    )
+                })
+            })
+            .collect()
     }
+}
+
+/// Longest name of an interface: `IFNAMSIZ` of Linux, less the final zero.
+const LONGEST_INTERFACE: usize = 15;
+
+/// Whether Linux accepts this name for an interface (`dev_valid_name`).
+pub fn is_interface_name(name: &str) -> bool {
+    let is_wrong = |c: char| c.is_whitespace() || matches!(c, '/' | ':' | '\0');
+    !matches!(name, "" | "." | "..") && name.len() <= LONGEST_INTERFACE && !name.contains(is_wrong)
 }
 
 /// For messages.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use harvester_lb_api::keys;
-use harvester_lb_controller_kit::lease as election;
+use harvester_lb_controller_kit::lease::Settings as LeaseSettings;
 use harvester_lb_core::backend_addresses::{Cidr, Denied};
 use harvester_lb_core::dhcp::Mode;
 use harvester_lb_core::kube_vip_annotations::Interfaces;
@@ -172,15 +172,20 @@ impl Args {
             .collect()
     }
 
+    /// Who leases addresses (OPS-3).
+    pub const fn mode(&self) -> Mode {
+        match self.dhcp_mode {
+            DhcpMode::KubeVip => Mode::KubeVip,
+            DhcpMode::Builtin => Mode::Builtin,
+        }
+    }
+
     /// The decisions of the administrator about load balancers.
     pub fn settings(&self) -> Settings {
         Settings {
             denied_to_backends: self.denied_to_backends(),
             interfaces: self.interfaces(),
-            dhcp_mode: match self.dhcp_mode {
-                DhcpMode::KubeVip => Mode::KubeVip,
-                DhcpMode::Builtin => Mode::Builtin,
-            },
+            dhcp_mode: self.mode(),
         }
     }
 
@@ -194,7 +199,7 @@ impl Args {
     }
 
     /// The settings of the Lease.
-    pub fn lease(&self, host: &str) -> election::Settings {
+    pub fn lease(&self, host: &str) -> LeaseSettings {
         self.lease.settings(keys::LEASE_NAME, host)
     }
 }

@@ -87,9 +87,10 @@ pub struct Interfaces {
 }
 
 impl Interfaces {
-    /// KVA-2: the interface that a load balancer names, if that is allowed, else the default one.
+    /// KVA-2: the interface that a load balancer names, if that is allowed, else the default one. Who may write a load
+    /// balancer is no administrator of the hosts.
     pub fn choose<'a>(&'a self, named: Option<&'a str>) -> &'a str {
-        let allowed = named.filter(|name| self.allowed.allow(name));
+        let allowed = named.filter(|named| self.allowed.allow(named));
         allowed.unwrap_or(&self.default)
     }
 }
@@ -149,15 +150,6 @@ impl ServiceView {
     pub fn may_serve(&self, address: Ipv4Addr) -> bool {
         self.is_undecodable || self.shown.contains(&address)
     }
-}
-
-/// Longest name of an interface: `IFNAMSIZ` of Linux, less the final zero.
-const LONGEST_INTERFACE: usize = 15;
-
-/// Whether Linux accepts this name for an interface (`dev_valid_name`).
-pub fn is_interface_name(name: &str) -> bool {
-    let is_wrong = |c: char| c.is_whitespace() || matches!(c, '/' | ':' | '\0');
-    !matches!(name, "" | "." | "..") && name.len() <= LONGEST_INTERFACE && !name.contains(is_wrong)
 }
 
 #[cfg(test)]

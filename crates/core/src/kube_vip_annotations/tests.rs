@@ -245,6 +245,21 @@ fn kva_2_the_condition_names_those_that_are_allowed() {
 }
 
 #[test]
+fn kva_2_names_of_interfaces() {
+    for good in ["eth0", "mgmt-br", "bond0.20", "a,,b ,", "fifteen-letters"] {
+        let parsed: Result<Interfaces, String> = good.parse();
+        assert!(parsed.is_ok(), "{good}");
+    }
+    for bad in ["a/b", "a b", "sixteen-letters-", "..", "eth0:1", "ok,."] {
+        let parsed: Result<Interfaces, String> = bad.parse();
+        assert!(
+            parsed.unwrap_err().contains("no name of an interface"),
+            "{bad}"
+        );
+    }
+}
+
+#[test]
 fn kva_1_warnings() {
     let warned = |annotations: &[(&str, &str)]| -> Vec<String> {
         warnings(&meta("1", annotations), &allowed()).collect()

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use harvester_lb_core::dhcp::claim::is_interface_name;
+use harvester_lb_core::kube_vip_annotations::is_interface_name;
 
 use super::lease::LeaseArgs;
 

@@ -162,7 +162,7 @@ fn settings(args: &Args, dhcp: &DhcpArgs) -> anyhow::Result<Settings> {
         interface.to_owned()
     };
     Ok(Settings {
-        mode: args.settings().dhcp_mode,
+        mode: args.mode(),
         interfaces: Interfaces {
             default,
             allowed: args.interfaces(),

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cached;
+use crate::kube_vip_annotations::is_interface_name;
 
 fn lb(spec: &Value, metadata: Value) -> LbView {
     let mut object = load_balancer("shop", "web", "u-1", spec);

@@ -14,7 +14,7 @@ use super::*;
 use crate::dhcp::context::{Process, Settings};
 use crate::dhcp::index::Stores;
 use crate::dhcp::metrics::Metrics;
-use crate::fake::{FakeApiServer, failure};
+use crate::fake::FakeApiServer;
 use crate::timings::Timings;
 
 const UID: &str = "6f1c6f0a-3f0e-4b57-9d4e-1f2f3a4b5c6d";
@@ -68,6 +68,11 @@ async fn put_lb(api: &FakeApiServer, ctx: &Context) {
     let key = Key::new("shop", "web");
     ctx.client.get_live::<LoadBalancer>(&key).await.unwrap();
     api.reads();
+}
+
+/// In an hour.
+fn later() -> Micros {
+    Micros(clock::now().0 + 3_600_000_000)
 }
 
 fn lease(expires_at: Micros) -> Lease {
@@ -174,8 +179,7 @@ async fn dhc_4_what_is_gone_is_given_back_after_a_live_read() {
 async fn dhc_4_a_lease_whose_interface_is_down_is_not_forgotten() {
     let api = FakeApiServer::default();
     let ctx = context(&api, Mode::Builtin);
-    let later = lease(Micros(i64::MAX / 4));
-    put_record(&api, &ctx, LeasePhase::Releasing(later)).await;
+    put_record(&api, &ctx, LeasePhase::Releasing(lease(later()))).await;
     assert_eq!(reconciled(&ctx).await, Requeue::Backoff);
     assert_eq!(phase(&api), "Releasing");
     assert!(api.writes().is_empty());
@@ -185,7 +189,7 @@ async fn dhc_4_a_lease_whose_interface_is_down_is_not_forgotten() {
 async fn dhc_4_a_load_balancer_that_is_there_after_all_keeps_its_lease() {
     let api = FakeApiServer::default();
     let ctx = context(&api, Mode::Builtin);
-    put_record(&api, &ctx, LeasePhase::Bound(lease(Micros(i64::MAX / 4)))).await;
+    put_record(&api, &ctx, LeasePhase::Bound(lease(later()))).await;
     // In the API server alone: the watch is behind.
     let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
     api.put(LB, stored(load_balancer("shop", "web", UID, &spec), UID, 5));
@@ -233,5 +237,4 @@ async fn dhc_1_a_refused_write_is_an_error_and_a_conflict_is_read_again() {
     // Another process was faster.
     put_record(&api, &ctx, LeasePhase::Pending).await;
     assert_eq!(reconciled(&ctx).await, Requeue::Backoff);
-    assert_eq!(failure(409, "Conflict").0, 409);
 }
