@@ -28,7 +28,10 @@ const SOURCES: [(&str, &[&str]); 3] = [
     ),
     (
         "crates/operator/src/dhcp/permissions.rs",
-        &["docs/examples/rbac-dhcp.yaml"],
+        &[
+            "docs/examples/rbac-dhcp.yaml",
+            "charts/harvester-load-balancer/templates/dhcp.yaml",
+        ],
     ),
 ];
 /// The webhook's Service in the chart's template, which names of Secrets follow, and its default name, for which the permissions
