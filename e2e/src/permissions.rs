@@ -118,7 +118,7 @@ pub fn of_example(file: &str) -> anyhow::Result<Vec<Permission>> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(&text)?;
     let permissions = of(&documents);
     let count = permissions.len();
-    ensure!(count > 20, "{file} has {count} permissions");
+    ensure!(count > 10, "{file} has {count} permissions");
     Ok(permissions)
 }
 

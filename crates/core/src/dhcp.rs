@@ -4,8 +4,8 @@
 //! | module | owns |
 //! |---|---|
 //! | [`record`] | the lease of an IPAllocation `dhcp-<uid>`, read and written |
-//! | [`serving`] | what the operator does about the address, from the record |
 //! | [`claim`] | what a load balancer asks for, and what its Service shows |
+//! | [`serving`] | what the operator does about the address, from the record |
 //! | [`upkeep`] | the next step of the DHCP process for one load balancer |
 //! | [`events`] | the Events about leases |
 //! | [`default_route`] | the interface of the default route |

@@ -205,6 +205,8 @@ impl Args {
 }
 
 #[cfg(test)]
+mod dhcp_tests;
+#[cfg(test)]
 mod webhook_tests;
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! | [`metrics`] | counters |
 //! | [`permissions`] | the kinds and permissions that it requires |
 //! | [`clocks`] | the two clocks, and whether the wall clock was set |
+//! | [`filter`] | which frames reach the process |
 //! | [`socket`] | a packet socket on one interface: the only place that sends or receives |
 //! | [`views`] | what the clients have told: the newest state of each |
 //! | [`port`] | the task of one interface, with its socket and its clients |
@@ -21,6 +22,7 @@
 pub mod client;
 pub mod clocks;
 pub mod context;
+pub mod filter;
 pub mod index;
 pub mod metrics;
 pub mod permissions;

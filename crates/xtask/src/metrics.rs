@@ -6,10 +6,12 @@ use std::path::Path;
 
 use crate::repository::{Faults, files, read};
 
-const SOURCES: [&str; 3] = [
+const SOURCES: [&str; 5] = [
     "crates/operator/src/metrics.rs",
     "crates/operator/src/runtime/gauges.rs",
     "crates/operator/src/webhook/metrics.rs",
+    "crates/operator/src/dhcp/metrics.rs",
+    "crates/operator/src/runtime/dhcp/clients.rs",
 ];
 const DOCUMENT: &str = "docs/metrics.md";
 const PREFIX: &str = "harvester_lb_";

@@ -9,7 +9,7 @@ use crate::repository::{Faults, read};
 
 /// A source with permissions, and the documents that grant them: each a ServiceAccount with its permissions, the same
 /// permissions for the ServiceAccount of Harvester's release, and those of the chart.
-const SOURCES: [(&str, &[&str]); 2] = [
+const SOURCES: [(&str, &[&str]); 3] = [
     (
         "crates/operator/src/permissions.rs",
         &[
@@ -24,6 +24,13 @@ const SOURCES: [(&str, &[&str]); 2] = [
             "docs/examples/rbac-webhook.yaml",
             "docs/examples/rbac-release-webhook.yaml",
             "charts/harvester-load-balancer/templates/webhook.yaml",
+        ],
+    ),
+    (
+        "crates/operator/src/dhcp/permissions.rs",
+        &[
+            "docs/examples/rbac-dhcp.yaml",
+            "charts/harvester-load-balancer/templates/dhcp.yaml",
         ],
     ),
 ];

@@ -24,7 +24,10 @@ use leases::{
     dhc_4_what_went_while_the_process_was_down, dhc_5_an_address_that_a_pool_holds,
     dhc_5_an_address_that_another_host_has,
 };
-use modes::{dhc_6_kube_vip_takes_over, dhc_6_no_discover_while_kube_vip_has_a_client};
+use modes::{
+    dhc_6_kube_vip_takes_over, dhc_6_no_discover_while_kube_vip_has_a_client,
+    section_1_each_right_of_the_dhcp_process_is_used,
+};
 
 fn main() -> ExitCode {
     let tests = tests![
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         dhc_5_an_address_that_a_pool_holds,
         dhc_6_no_discover_while_kube_vip_has_a_client,
         dhc_6_kube_vip_takes_over,
+        section_1_each_right_of_the_dhcp_process_is_used,
     ];
     // One DHCP server and one DHCP process at a time.
     let servers = ["dnsmasq", "kea-dhcp4"];

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use harvester_lb_api::Phase;
-use harvester_lb_e2e::World;
-use harvester_lb_testkit::{consistently, lan};
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_e2e::{World, permissions, requests};
+use harvester_lb_testkit::{consistently, eventually, lan};
 use serde_json::json;
 
 use crate::stage::{
-    address, bound, counter, dnsmasq, given_back, held, lease, leased, no_record, phase, serve,
-    set, start, unserve,
+    USER, address, bound, counter, dnsmasq, given_back, held, lease, leased, no_record, phase,
+    serve, set, start, unserve,
 };
 
 pub async fn dhc_6_no_discover_while_kube_vip_has_a_client(
@@ -65,4 +66,18 @@ pub async fn dhc_6_kube_vip_takes_over(world: Arc<World>) -> anyhow::Result<()> 
     unserve(&world, &lb).await?;
     bound(&world, &lb).await?;
     process.kill9()
+}
+
+/// The last of the tests: what they have done needs every permission of docs/examples/rbac-dhcp.yaml.
+pub async fn section_1_each_right_of_the_dhcp_process_is_used(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let all = permissions::of_example("rbac-dhcp.yaml")?;
+    eventually("each right is used", SOON, || async {
+        let seen = requests::of(&world, USER)?;
+        let unused = permissions::unused(&all, &seen);
+        ensure!(unused.is_empty(), "rights that nothing needs: {unused:#?}");
+        Ok(Some(()))
+    })
+    .await
 }

@@ -2,6 +2,7 @@
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::{DhcpLease, IPAllocation, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::quiet::reset;
-use harvester_lb_e2e::world::{SOON, TEST_TIMINGS};
+use harvester_lb_e2e::world::{SOON, TEST_TIMINGS, repository};
 use harvester_lb_fixtures::{vm_spec, with};
 use harvester_lb_testkit::{Dhcp, Process, eventually, lan};
 use k8s_openapi::api::core::v1::Service;
@@ -32,9 +33,25 @@ pub async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
     world.namespace(ns).await
 }
 
+/// The user of the DHCP process.
+pub const USER: &str = "system:serviceaccount:harvester-system:harvester-lb-dhcp";
+
+/// A kubeconfig with the permissions of the example, and no more.
+async fn account(world: &World) -> anyhow::Result<PathBuf> {
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "harvester-system"},
+    });
+    world.cluster.apply(&namespace).await?;
+    let roles = repository().join("docs/examples/rbac-dhcp.yaml");
+    let roles = std::fs::read_to_string(roles)?;
+    world.cluster.apply_yaml(&roles).await?;
+    let (ns, name) = ("harvester-system", "harvester-lb-dhcp");
+    world.cluster.service_account_kubeconfig(ns, name).await
+}
+
 /// Starts the DHCP process, and waits until it is ready.
 pub async fn start(world: &World, mode: &str) -> anyhow::Result<Arc<Process>> {
-    let kubeconfig = world.cluster.kubeconfig("admin")?;
+    let kubeconfig = account(world).await?;
     let kubeconfig = kubeconfig.to_str().context("the kubeconfig's path")?;
     let binary = world.binary().to_str().context("the binary's path")?;
     let mode = format!("--dhcp-mode={mode}");

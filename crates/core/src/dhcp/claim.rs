@@ -10,8 +10,7 @@ use harvester_lb_ipam::{Owner, Uid};
 use k8s_openapi::api::core::v1::Service;
 
 use crate::cached::{CachedService, is_ours, shown_addresses};
-use crate::kube_vip_annotations;
-use crate::spec;
+use crate::{kube_vip_annotations, spec};
 
 /// A load balancer, as the DHCP process keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,3 +151,6 @@ impl ServiceView {
         self.is_undecodable || self.shown.contains(&address)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,3 +125,6 @@ pub fn invalid_hardware_address(error: &HardwareAddressError, has_record: bool) 
     let text = format!("annotation dhcp-hardware-address: {error}; {then}");
     warning(INVALID_HARDWARE_ADDRESS, text)
 }
+
+#[cfg(test)]
+mod tests;

@@ -118,6 +118,13 @@ mod tests {
         }
     }
 
+    type Case = (
+        Mode,
+        Option<LeasePhase>,
+        bool,
+        Result<Serving, &'static str>,
+    );
+
     #[test]
     fn dhc_3_dhc_6_the_record_decides() {
         use LeasePhase::{Bound, Pending, Released, Releasing};
@@ -127,7 +134,7 @@ mod tests {
             hardware: hardware(),
         });
         // Mode, record, whether the Service is kube-vip's; what the operator does, or a part of why it waits.
-        let cases: Vec<(Mode, Option<LeasePhase>, bool, Result<Serving, &str>)> = vec![
+        let cases: Vec<Case> = vec![
             (Builtin, None, false, Err("ask for a lease")),
             (Builtin, None, true, Ok(Serving::KubeVip(None))),
             (KubeVip, None, false, Ok(Serving::KubeVip(None))),
@@ -207,7 +214,7 @@ mod tests {
             ),
         ];
         for (mode, phase, is_kube_vips, expected) in cases {
-            let lease = phase.clone().map(spec);
+            let lease = phase.map(spec);
             let told = serving(mode, lease.as_ref(), is_kube_vips, Micros(100));
             match (told, expected) {
                 (Serving::Waiting(why), Err(part)) => {

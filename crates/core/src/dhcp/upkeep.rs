@@ -62,6 +62,8 @@ pub struct Situation<'a> {
     pub record: Option<&'a LeaseSpec>,
     /// Its client.
     pub client: Option<&'a ClientView>,
+    /// Whether its Service is kube-vip's: kube-vip's DHCP client works for it.
+    pub is_kube_vips: bool,
     /// Whether the record of a pool's address is Bound, for the address that the client has (DHC-5).
     pub is_held_by_pool: bool,
 }
@@ -294,6 +296,8 @@ fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: 
         // An address that a server may just have leased: in a moment it is known.
         None if (is_over || is_other) && client.is_asking => Step::Rest,
         None if is_over || is_other => Step::Stop,
+        // The operator has another mode already, or somebody has edited the Service: kube-vip goes first (DHC-6).
+        None if situation.is_kube_vips && !client.is_asking => Step::Stop,
         // It is not asked for again after a restart either.
         None if record.wanted.is_some() && record.wanted == client.declined => {
             let wanted = None;
@@ -398,3 +402,6 @@ fn released(
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

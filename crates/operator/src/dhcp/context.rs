@@ -73,7 +73,12 @@ impl Context {
     /// A term without clients.
     pub fn new(process: &Process) -> Self {
         let leadership = Arc::new(Leadership::default());
-        let fence = || Arc::clone(&leadership) as Arc<dyn Fence>;
+        Self::under(process, &(Arc::clone(&leadership) as _), leadership)
+    }
+
+    /// The same, with a given fence for what is written and sent.
+    pub fn under(process: &Process, fence: &Arc<dyn Fence>, leadership: Arc<Leadership>) -> Self {
+        let fence = || Arc::clone(fence);
         let timings = &process.settings.timings;
         let policy = harvester_lb_controller_kit::work_queue::RetryPolicy {
             resync: timings.recheck,
@@ -83,7 +88,7 @@ impl Context {
         let index = Arc::new(Index::new(Arc::clone(&process.stores), policy));
         let notices = Arc::new(Notices {
             events: process.events.under(fence()),
-            leadership: Arc::clone(&leadership),
+            fence: fence(),
             said: Mutex::default(),
         });
         let refused_writes = Arc::<RefusedWrites>::default();
@@ -113,7 +118,7 @@ impl Context {
 /// Events about leases, and which problems were reported: once each, until they are over.
 pub struct Notices {
     events: Events,
-    leadership: Arc<Leadership>,
+    fence: Arc<dyn Fence>,
     said: Mutex<BTreeMap<Uid, BTreeMap<String, String>>>,
 }
 
@@ -153,7 +158,7 @@ impl Notices {
 
 impl Notify for Notices {
     fn is_leader(&self) -> bool {
-        self.leadership.is_leader()
+        self.fence.is_open()
     }
 
     fn publish(&self, owner: &Owner, draft: &EventDraft) {

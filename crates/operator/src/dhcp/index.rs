@@ -267,3 +267,6 @@ impl Index {
 pub fn record_key(uid: &Uid) -> Key {
     Key::new("", record::name(uid))
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,9 +14,10 @@ use harvester_lb_controller_kit::backoff::Backoff;
 use harvester_lb_core::dhcp::events;
 use harvester_lb_core::dhcp::record::LeaseSpec;
 use harvester_lb_core::dhcp::upkeep::ClientView;
+use harvester_lb_core::event_draft::EventDraft;
 use harvester_lb_ipam::dhcp::{
-    Action, Checksum, Client, Command, Delivery, Effect, Event, HardwareAddress, Identity, Now,
-    Received, StateName, Table, TableError, parse,
+    Action, Checksum, Client, Command, Delivery, Effect, Event, HardwareAddress, Identity, Loss,
+    Now, Received, StateName, Table, TableError, parse,
 };
 use harvester_lb_ipam::{Owner, Uid};
 use thiserror::Error;
@@ -59,7 +61,7 @@ pub trait Notify: Send + Sync {
     /// Whether this process may send: only the leader may (DHC-2).
     fn is_leader(&self) -> bool;
     /// Publishes an Event about a load balancer.
-    fn publish(&self, owner: &Owner, draft: &harvester_lb_core::event_draft::EventDraft);
+    fn publish(&self, owner: &Owner, draft: &EventDraft);
 }
 
 /// Why a request to a port failed.
@@ -74,9 +76,6 @@ pub enum PortError {
     /// The client is not as the caller believes.
     #[error("the client has changed meanwhile")]
     Changed,
-    /// A frame was not sent.
-    #[error("interface {0}: not sent")]
-    NotSent(String),
     /// The task has ended, with the term.
     #[error("the term is over")]
     Ended,
@@ -100,7 +99,7 @@ pub enum Order {
     /// Give the lease of a record back, and remove its client (DHC-4, DHC-6).
     Release(LeaseSpec),
     /// A pool has the address of a client (DHC-5).
-    Decline(Uid, std::net::Ipv4Addr),
+    Decline(Uid, Ipv4Addr),
 }
 
 /// One interface.
@@ -127,8 +126,8 @@ pub struct Port {
 /// What a client has told that its state does not show.
 struct Told {
     owner: Owner,
-    loss: Option<harvester_lb_ipam::dhcp::Loss>,
-    declined: Option<std::net::Ipv4Addr>,
+    loss: Option<Loss>,
+    declined: Option<Ipv4Addr>,
 }
 
 impl Port {
@@ -224,7 +223,7 @@ impl Port {
     }
 
     fn receive_failed(&mut self, error: &io::Error) {
-        // ENOBUFS and the like concern one frame; ENETDOWN means that the interface is down or gone.
+        // ENETDOWN: the interface is down or gone. Anything else is as unexpected, and a new socket may cure it.
         self.around.metrics.socket_errors("receive");
         self.close(error.to_string());
     }
@@ -389,7 +388,8 @@ impl Port {
             Ok(())
         } else {
             self.waiting.insert(record.owner.clone());
-            Err(PortError::NotSent(self.interface.clone()))
+            let why = "a message was not sent".to_owned();
+            Err(PortError::Down(self.interface.clone(), why))
         }
     }
 

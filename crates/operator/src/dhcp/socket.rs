@@ -7,7 +7,7 @@
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use harvester_lb_ipam::dhcp::{CLIENT_PORT, Checksum, HardwareAddress};
+use harvester_lb_ipam::dhcp::{Checksum, HardwareAddress};
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::libc;
@@ -22,6 +22,8 @@ use socket2::{SockFilter, SockRef};
 use thiserror::Error;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use crate::dhcp::filter;
 
 /// Longest frame that is read whole: a reply has at most 576 bytes and options of at most 1,500 (option 57); an interface
 /// with jumbo frames may deliver longer ones, which are no replies to us.
@@ -114,8 +116,8 @@ impl PacketSocket {
             SockProtocol::EthAll,
         )
         .map_err(OpenError::of("socket"))?;
-        let filter = SockRef::from(&fd).attach_filter(&filter());
-        filter.map_err(|error| OpenError::System("SO_ATTACH_FILTER", error))?;
+        let attached = SockRef::from(&fd).attach_filter(&instructions());
+        attached.map_err(|error| OpenError::System("SO_ATTACH_FILTER", error))?;
         setsockopt(&fd, AuxData, &true).map_err(OpenError::of("PACKET_AUXDATA"))?;
         // The kernel may allow less.
         let _ = setsockopt(&fd, RcvBuf, &RECEIVE_BUFFER);
@@ -179,6 +181,11 @@ impl PacketSocket {
     }
 }
 
+/// The filter, as the kernel takes it.
+fn instructions() -> [SockFilter; filter::LENGTH] {
+    filter::PROGRAM.map(|i| SockFilter::new(i.code, i.then, i.otherwise, i.value))
+}
+
 /// Registers a socket with the runtime.
 #[allow(
     unsafe_code,
@@ -189,88 +196,6 @@ fn readiness(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, OpenError> {
     // takes it out or replaces it.
     let registered = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
     registered.map_err(|error| OpenError::System("epoll", error.into_parts().1))
-}
-
-/// Instructions of the classic BPF (linux/filter.h), each with how many instructions are skipped if it holds and if not.
-mod bpf {
-    use super::SockFilter;
-
-    /// Offsets from here are fields of the packet's metadata.
-    const METADATA: u32 = 0xffff_f000;
-    /// The kind of packet: PACKET_OUTGOING and the like.
-    pub(super) const PACKET_TYPE: u32 = METADATA + 4;
-    /// Whether the network card or the kernel has taken a VLAN tag off.
-    pub(super) const IS_TAGGED: u32 = METADATA + 48;
-
-    const LOAD: u16 = 0x00;
-    const LOAD_INDEX: u16 = 0x01;
-    const JUMP: u16 = 0x05;
-    const RETURN: u16 = 0x06;
-    const WORD: u16 = 0x00;
-    const HALF: u16 = 0x08;
-    const BYTE: u16 = 0x10;
-    const ABSOLUTE: u16 = 0x20;
-    const INDEXED: u16 = 0x40;
-    const HEADER_LENGTH: u16 = 0xa0;
-    const EQUAL: u16 = 0x10;
-    const ANY_BIT: u16 = 0x40;
-
-    pub(super) const fn word(at: u32) -> SockFilter {
-        SockFilter::new(LOAD | WORD | ABSOLUTE, 0, 0, at)
-    }
-    pub(super) const fn half(at: u32) -> SockFilter {
-        SockFilter::new(LOAD | HALF | ABSOLUTE, 0, 0, at)
-    }
-    pub(super) const fn byte(at: u32) -> SockFilter {
-        SockFilter::new(LOAD | BYTE | ABSOLUTE, 0, 0, at)
-    }
-    /// The half word at the index and this offset.
-    pub(super) const fn indexed_half(offset: u32) -> SockFilter {
-        SockFilter::new(LOAD | HALF | INDEXED, 0, 0, offset)
-    }
-    /// Sets the index to the length of the IPv4 header at this offset.
-    pub(super) const fn index_after_header(at: u32) -> SockFilter {
-        SockFilter::new(LOAD_INDEX | BYTE | HEADER_LENGTH, 0, 0, at)
-    }
-    pub(super) const fn equal(value: u32, then: u8, otherwise: u8) -> SockFilter {
-        SockFilter::new(JUMP | EQUAL, then, otherwise, value)
-    }
-    pub(super) const fn any_bit(bits: u32, then: u8, otherwise: u8) -> SockFilter {
-        SockFilter::new(JUMP | ANY_BIT, then, otherwise, bits)
-    }
-    pub(super) const fn accept(bytes: u32) -> SockFilter {
-        SockFilter::new(RETURN, 0, 0, bytes)
-    }
-}
-
-/// Leaves ARP packets, and IPv4 packets with UDP to the port of clients. Frames of another VLAN belong to another network,
-/// and what this host sends is no answer.
-fn filter() -> [SockFilter; 16] {
-    const OUTGOING: u32 = 4;
-    const ARP: u32 = 0x0806;
-    const IPV4: u32 = 0x0800;
-    const UDP: u32 = 17;
-    /// Where the IPv4 header begins.
-    const IP: u32 = 14;
-    const FRAGMENT_OFFSET: u32 = 0x1fff;
-    [
-        bpf::word(bpf::PACKET_TYPE),
-        bpf::equal(OUTGOING, 13, 0),
-        bpf::word(bpf::IS_TAGGED),
-        bpf::equal(0, 0, 11),
-        bpf::half(12),
-        bpf::equal(ARP, 8, 0),
-        bpf::equal(IPV4, 0, 8),
-        bpf::byte(IP + 9),
-        bpf::equal(UDP, 0, 6),
-        bpf::half(IP + 6),
-        bpf::any_bit(FRAGMENT_OFFSET, 4, 0),
-        bpf::index_after_header(IP),
-        bpf::indexed_half(IP + 2),
-        bpf::equal(u32::from(CLIENT_PORT), 0, 1),
-        bpf::accept(u32::MAX),
-        bpf::accept(0),
-    ]
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use harvester_lb_core::dhcp::claim::{Claim, LbView, ServiceView};
 use harvester_lb_core::dhcp::events;
 use harvester_lb_core::dhcp::record::{LeasePhase, LeaseRecord, LeaseSpec};
 use harvester_lb_core::dhcp::upkeep::{Guard, Situation, Step, decide, first};
+use harvester_lb_core::event_draft::EventDraft;
 use harvester_lb_core::spec;
 use harvester_lb_ipam::{Owner, Uid};
 use harvester_lb_object::Key;
@@ -43,12 +44,14 @@ pub async fn reconcile(ctx: &Context, owner: &Owner) -> Result<Requeue, WriteErr
         };
         let client = ctx.index.views.get(&owner.uid);
         let address = client.as_ref().and_then(|client| client.lease);
+        let service = ctx.index.stores.services.get(&cached::key(&owner.id));
         let situation = Situation {
             mode: ctx.settings.mode,
             interfaces: &ctx.settings.interfaces,
             lb: lb.as_deref(),
             record: record.map(|record| &record.spec),
             client: client.as_ref(),
+            is_kube_vips: service.is_some_and(|service| service.is_kube_vips),
             is_held_by_pool: address.is_some_and(|lease| ctx.index.is_held_by_pool(lease.address)),
         };
         report_annotation(ctx, &situation);
@@ -167,17 +170,19 @@ fn after_order(ctx: &Context, owner: &Owner, result: Result<(), PortError>) -> N
         }
         Err(PortError::Changed) => Next::Again,
         Err(PortError::Ended) => Next::Requeue(Requeue::AwaitChange),
-        Err(error) => {
-            warn!(lease = %owner.uid, %error, "lease waits for its interface");
-            let draft = match &error {
-                PortError::Full(interface, limit) => events::limit_reached(interface, *limit),
-                PortError::Down(interface, why) => events::interface_down(interface, why),
-                other => events::interface_down("", &other.to_string()),
-            };
-            ctx.notices.problem(owner, &draft);
-            Next::Requeue(Requeue::Backoff)
+        Err(PortError::Full(interface, limit)) => {
+            wait_for_interface(ctx, owner, &events::limit_reached(&interface, limit))
+        }
+        Err(PortError::Down(interface, why)) => {
+            wait_for_interface(ctx, owner, &events::interface_down(&interface, &why))
         }
     }
+}
+
+fn wait_for_interface(ctx: &Context, owner: &Owner, problem: &EventDraft) -> Next {
+    warn!(lease = %owner.uid, lb = %owner.id, why = problem.text, "lease waits for its interface");
+    ctx.notices.problem(owner, problem);
+    Next::Requeue(Requeue::Backoff)
 }
 
 /// The live read behind a guard. Whatever it finds is in the stores afterwards.
@@ -342,3 +347,6 @@ fn patch(spec: &LeaseSpec) -> Value {
         },
     }})
 }
+
+#[cfg(test)]
+mod tests;

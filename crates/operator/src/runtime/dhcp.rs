@@ -28,27 +28,16 @@ use crate::dhcp::index::{LeaseKey, RecordView, Stores};
 use crate::dhcp::metrics::Metrics;
 use crate::dhcp::permissions::REQUIRED;
 use crate::dhcp::upkeep;
+use crate::runtime::dhcp::current::Current;
 use crate::runtime::{preflight, process_metrics, refusals, signals};
 
 mod clients;
+mod current;
 
 /// Concurrent reconciles. One mostly waits for the API server; after a start each of some thousand leases costs one read.
 const WORKERS: usize = 16;
 /// Where the kernel lists the routes of the process's network namespace.
 const ROUTES: &str = "/proc/net/route";
-
-/// The current term. It includes the time as a standby before it.
-struct Current(RwLock<Arc<Context>>);
-
-impl Current {
-    fn get(&self) -> Arc<Context> {
-        Arc::clone(&self.0.read())
-    }
-
-    fn leadership(&self) -> Arc<Leadership> {
-        Arc::clone(&self.get().leadership)
-    }
-}
 
 /// Progress of the start, for `/readyz`.
 struct Progress {
@@ -141,7 +130,7 @@ pub async fn run(args: &Args, dhcp: &DhcpArgs) -> anyhow::Result<()> {
         events: events.clone(),
         metrics: Arc::clone(&metrics),
     };
-    let current = Arc::new(Current(RwLock::new(Arc::new(Context::new(&process)))));
+    let current = Arc::new(Current::new(&process));
     registry.register(Box::new(clients::ClientGauge::new(&current)?))?;
     *progress.current.write() = Some(Arc::clone(&current));
     spawn_watches(&current, &process, &clients, &mut tasks);
@@ -162,16 +151,15 @@ pub async fn run(args: &Args, dhcp: &DhcpArgs) -> anyhow::Result<()> {
 
 /// The settings of the flags. Without `--dhcp-interface` that of the default route counts.
 fn settings(args: &Args, dhcp: &DhcpArgs) -> anyhow::Result<Settings> {
-    let default = match &dhcp.dhcp_interface {
-        Some(interface) => interface.clone(),
-        None => {
-            let routes = std::fs::read_to_string(ROUTES)
-                .with_context(|| format!("{ROUTES} cannot be read"))?;
-            let interface = default_route::interface(&routes).context(
-                "this host has no IPv4 default route: set --dhcp-interface to the interface of the leases",
-            )?;
-            interface.to_owned()
-        }
+    let default = if let Some(interface) = &dhcp.dhcp_interface {
+        interface.clone()
+    } else {
+        let routes =
+            std::fs::read_to_string(ROUTES).with_context(|| format!("{ROUTES} cannot be read"))?;
+        let interface = default_route::interface(&routes).context(
+            "this host has no IPv4 default route: set --dhcp-interface to the interface of the leases",
+        )?;
+        interface.to_owned()
     };
     Ok(Settings {
         mode: args.mode(),
@@ -248,7 +236,7 @@ async fn work(
         }
         match lead(&current.get(), candidate, stop).await? {
             End::Stopped => return Ok(()),
-            End::Lost => *current.0.write() = Arc::new(Context::new(process)),
+            End::Lost => current.next_term(process),
         }
     }
 }

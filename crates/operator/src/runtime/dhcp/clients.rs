@@ -6,7 +6,7 @@ use prometheus::core::{Collector, Desc};
 use prometheus::proto::MetricFamily;
 use prometheus::{IntGaugeVec, Opts};
 
-use super::Current;
+use crate::runtime::dhcp::current::Current;
 
 /// The gauge.
 pub(super) struct ClientGauge {

@@ -1,0 +1,430 @@
+//! A small world around [`decide`]: a load balancer that users change, the operator that serves what the record says, a DHCP
+//! server, and a process that is killed between any two of its actions and that sees the load balancer late. All its states
+//! are visited, in every order of what may happen.
+//!
+//! What must hold in each of them:
+//! - a lease that was recorded is in the record until the server has it back, or has ended it;
+//! - RELEASE is sent only while no Service has the address, and, if the load balancer was taken for gone, it is;
+//! - kube-vip's client and ours never run at once for the load balancer;
+//! - from everywhere, once users rest, the world comes to rest in the state that is asked for.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::*;
+use crate::dhcp::serving::{Serving, serving};
+
+/// The Service of the load balancer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Served {
+    None,
+    KubeVip,
+    Address(Ipv4Addr),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Wanted {
+    Lease,
+    OtherInterface,
+    Nothing,
+    Gone,
+}
+
+impl Wanted {
+    const ALL: [Self; 4] = [Self::Lease, Self::OtherInterface, Self::Nothing, Self::Gone];
+
+    fn lb(self) -> Option<LbView> {
+        Some(lb(match self {
+            Self::Lease => claims(None),
+            Self::OtherInterface => claims(Some("eth1")),
+            Self::Nothing => Claim::None,
+            Self::Gone => return None,
+        }))
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct World {
+    mode: Mode,
+    wanted: Wanted,
+    /// What the process believes that is wanted.
+    seen: Wanted,
+    record: Option<LeaseSpec>,
+    client: Option<ClientView>,
+    served: Served,
+    /// The lease that the server has for us, and the interface of its network.
+    leased: Option<(Ipv4Addr, String)>,
+    /// Whether the process has sent a RELEASE and not yet written what follows.
+    after_release: bool,
+}
+
+impl World {
+    fn new(mode: Mode, wanted: Wanted) -> Self {
+        Self {
+            mode,
+            wanted,
+            seen: wanted,
+            record: None,
+            client: None,
+            served: Served::None,
+            leased: None,
+            after_release: false,
+        }
+    }
+
+    /// Everything that may happen next, without the doings of users.
+    fn next(&self) -> Vec<(&'static str, Self)> {
+        let mut all = Vec::new();
+        if let Some((name, next)) = self.process() {
+            all.push((name, next));
+        }
+        if let Some(next) = self.operator() {
+            all.push(("operator", next));
+        }
+        if self.seen != self.wanted {
+            let seen = self.wanted;
+            all.push((
+                "sees",
+                Self {
+                    seen,
+                    ..self.clone()
+                },
+            ));
+        }
+        all.extend(self.server());
+        all
+    }
+
+    /// What users and accidents may do next.
+    fn disturbances(&self) -> Vec<(&'static str, Self)> {
+        let mut all = Vec::new();
+        for wanted in Wanted::ALL {
+            // A uid that is gone does not come back.
+            if wanted != self.wanted && self.wanted != Wanted::Gone {
+                all.push((
+                    "user",
+                    Self {
+                        wanted,
+                        ..self.clone()
+                    },
+                ));
+            }
+        }
+        for mode in [Mode::Builtin, Mode::KubeVip] {
+            let killed = Self {
+                mode,
+                client: None,
+                after_release: false,
+                ..self.clone()
+            };
+            // The first list of the next process may be older than the load balancer.
+            let seen = Wanted::Gone;
+            all.push((
+                "killed",
+                Self {
+                    seen,
+                    ..killed.clone()
+                },
+            ));
+            all.push(("killed", killed));
+        }
+        // A NAK, or the expiry: the client and the server know.
+        if let Some(client) = &self.client
+            && client.lease.is_some()
+        {
+            for loss in [Loss::Nak, Loss::Conflict] {
+                let client = ClientView {
+                    lease: None,
+                    loss: Some(loss),
+                    ..client.clone()
+                };
+                all.push((
+                    "lost",
+                    Self {
+                        client: Some(client),
+                        leased: None,
+                        ..self.clone()
+                    },
+                ));
+            }
+        }
+        all
+    }
+
+    fn server(&self) -> Vec<(&'static str, Self)> {
+        let mut all = Vec::new();
+        let Some(client) = &self.client else {
+            return all;
+        };
+        if client.lease.is_some() {
+            return all;
+        }
+        let told = |lease, is_asking| {
+            Some(ClientView {
+                lease,
+                is_asking,
+                ..client.clone()
+            })
+        };
+        let (is_asking, interface) = (client.is_asking, client.interface.clone());
+        if !is_asking {
+            let client = told(None, true);
+            all.push((
+                "asks",
+                Self {
+                    client,
+                    ..self.clone()
+                },
+            ));
+        } else if let Some((address, _)) = self.leased {
+            let client = told(Some(lease(address)), false);
+            all.push((
+                "hears",
+                Self {
+                    client,
+                    ..self.clone()
+                },
+            ));
+        } else {
+            all.extend([A, B].map(|address| {
+                let leased = Some((address, interface.clone()));
+                (
+                    "leases",
+                    Self {
+                        leased,
+                        ..self.clone()
+                    },
+                )
+            }));
+        }
+        all
+    }
+
+    /// The operator's part.
+    fn operator(&self) -> Option<Self> {
+        let wants = matches!(self.wanted, Wanted::Lease | Wanted::OtherInterface);
+        let is_kube_vips = self.served == Served::KubeVip;
+        let served = match serving(self.mode, self.record.as_ref(), is_kube_vips, NOW) {
+            _ if !wants => Served::None,
+            Serving::Leased(address, _) => Served::Address(address),
+            Serving::KubeVip(_) => Served::KubeVip,
+            Serving::Waiting(_) => Served::None,
+        };
+        (served != self.served).then(|| Self {
+            served,
+            ..self.clone()
+        })
+    }
+
+    fn is_confirmed(&self, guard: Guard) -> bool {
+        let is_unserved = |address| self.served != Served::Address(address);
+        match guard {
+            Guard::None => true,
+            Guard::Gone => self.wanted == Wanted::Gone,
+            Guard::NotKubeVips => self.served != Served::KubeVip,
+            Guard::NotServed(address) => is_unserved(address),
+            Guard::GoneAndNotServed(address) => self.wanted == Wanted::Gone && is_unserved(address),
+            // The operator writes the annotation with the Service.
+            Guard::NamedForKubeVip(_) => self.served == Served::KubeVip,
+        }
+    }
+
+    /// One action of the process. A step with RELEASE is two actions.
+    fn process(&self) -> Option<(&'static str, Self)> {
+        let lb = self.seen.lb();
+        let situation = Situation {
+            mode: self.mode,
+            interfaces: &interfaces(),
+            lb: lb.as_ref(),
+            record: self.record.as_ref(),
+            client: self.client.as_ref(),
+            is_kube_vips: self.served == Served::KubeVip,
+            is_held_by_pool: false,
+        };
+        let mut next = self.clone();
+        match decide(&situation, NOW) {
+            Step::Rest | Step::Decline(_) => return None,
+            Step::Create => {
+                next.record = first(lb.as_ref().unwrap(), &interfaces(), None);
+            }
+            Step::Stop => next.client = None,
+            Step::Run(guard) => {
+                if !self.is_confirmed(guard) {
+                    return None;
+                }
+                assert_eq!(self.client, None, "two clients");
+                let record = self.record.as_ref().unwrap();
+                next.client = Some(ClientView {
+                    interface: record.interface.clone(),
+                    hardware: record.hardware,
+                    ..client(record.phase.lease().copied())
+                });
+            }
+            Step::Write(guard, spec) => {
+                if !self.is_confirmed(guard) {
+                    return None;
+                }
+                next.record = Some(spec);
+            }
+            Step::Delete(guard) => {
+                if !self.is_confirmed(guard) {
+                    return None;
+                }
+                assert_eq!(self.client, None, "a client without a record");
+                next.record = None;
+            }
+            Step::Release(guard, spec) => {
+                if !self.is_confirmed(guard) {
+                    return None;
+                }
+                if self.after_release {
+                    next.record = spec;
+                    next.after_release = false;
+                } else {
+                    next.give_back();
+                    return Some(("RELEASE", next));
+                }
+            }
+        }
+        next.after_release = false;
+        Some(("process", next))
+    }
+
+    fn give_back(&mut self) {
+        let record = self.record.as_ref().unwrap();
+        let held = self.client.as_ref().and_then(|client| client.lease);
+        let lease = held.or_else(|| record.phase.lease().copied()).unwrap();
+        let address = lease.address;
+        assert_ne!(
+            self.served,
+            Served::Address(address),
+            "RELEASE while it is served"
+        );
+        if self.seen == Wanted::Gone {
+            assert_eq!(self.wanted, Wanted::Gone, "RELEASE of one that is there");
+        }
+        self.client = None;
+        self.after_release = true;
+        if self.leased.as_ref() == Some(&(address, record.interface.clone())) {
+            self.leased = None;
+        }
+    }
+
+    fn check(&self) {
+        if self.client.is_some() {
+            assert_ne!(self.served, Served::KubeVip, "kube-vip's client and ours");
+            assert_eq!(self.mode, Mode::Builtin, "a client in mode kube-vip");
+        }
+        // What the record says is leased, and the server leases it still: no lease is forgotten.
+        if let Some((address, _)) = &self.leased {
+            let recorded = self.record.as_ref().and_then(|record| record.phase.lease());
+            let is_recorded = recorded.is_some_and(|lease| lease.address == *address);
+            let held = self.client.as_ref().and_then(|client| client.lease);
+            let is_held = held.is_some_and(|lease| lease.address == *address);
+            let is_asking = self.client.as_ref().is_some_and(|client| client.is_asking);
+            assert!(is_recorded || is_held || is_asking, "a lease is forgotten");
+        }
+    }
+
+    fn is_as_wanted(&self) -> bool {
+        let wants = matches!(self.wanted, Wanted::Lease | Wanted::OtherInterface);
+        let phase = self.record.as_ref().map(|record| &record.phase);
+        match (wants, self.mode) {
+            (false, _) => phase.is_none() && self.client.is_none() && self.leased.is_none(),
+            (true, Mode::KubeVip) => phase.is_none() && self.served == Served::KubeVip,
+            (true, Mode::Builtin) => match phase {
+                Some(LeasePhase::Bound(lease)) => self.served == Served::Address(lease.address),
+                _ => false,
+            },
+        }
+    }
+}
+
+/// A process that is killed before it has recorded a fresh lease forgets it: nobody else knows of it. The same client gets the
+/// same address when it asks again, and the server ends the lease otherwise.
+fn forget_unrecorded(before: &World, after: &mut World) {
+    let recorded = before
+        .record
+        .as_ref()
+        .and_then(|record| record.phase.lease());
+    let is_recorded = |address| recorded.is_some_and(|lease| lease.address == address);
+    if before
+        .leased
+        .as_ref()
+        .is_some_and(|(address, _)| !is_recorded(*address))
+    {
+        after.leased = None;
+    }
+}
+
+#[test]
+fn dhc_4_whenever_it_is_killed_no_lease_is_forgotten() {
+    let mut known = HashSet::new();
+    let mut queue = VecDeque::new();
+    for mode in [Mode::Builtin, Mode::KubeVip] {
+        for wanted in Wanted::ALL {
+            queue.push_back((World::new(mode, wanted), Vec::new()));
+        }
+    }
+    let mut longest = 0;
+    while let Some((world, path)) = queue.pop_front() {
+        if !known.insert(format!("{world:?}")) {
+            continue;
+        }
+        longest = longest.max(path.len());
+        let mut all = world.next();
+        for (name, mut next) in world.disturbances() {
+            if name == "killed" {
+                forget_unrecorded(&world, &mut next);
+            }
+            all.push((name, next));
+        }
+        for (name, next) in all {
+            let mut path: Vec<&'static str> = path.clone();
+            path.push(name);
+            let checked = std::panic::catch_unwind(|| next.check());
+            assert!(
+                checked.is_ok(),
+                "after {path:?}\nfrom {world:?}\nto {next:?}"
+            );
+            queue.push_back((next, path));
+        }
+    }
+    assert!(known.len() > 1_000, "{} states", known.len());
+    assert!(longest > 8, "{longest} events");
+}
+
+#[test]
+fn dhc_1_at_rest_the_world_is_as_wanted() {
+    let mut known: HashMap<String, World> = HashMap::new();
+    let mut queue: VecDeque<World> = VecDeque::new();
+    for wanted in Wanted::ALL {
+        queue.push_back(World::new(Mode::Builtin, wanted));
+    }
+    while let Some(world) = queue.pop_front() {
+        if known.insert(format!("{world:?}"), world.clone()).is_some() {
+            continue;
+        }
+        queue.extend(world.next().into_iter().map(|(_, next)| next));
+        for (name, mut next) in world.disturbances() {
+            if name == "killed" {
+                forget_unrecorded(&world, &mut next);
+            }
+            queue.push_back(next);
+        }
+    }
+    for world in known.values() {
+        // One fixed order: whatever can happen, in turn. A handful of events is enough from anywhere.
+        let mut now = world.clone();
+        let mut turn = 0;
+        for _ in 0..60 {
+            let all = now.next();
+            if all.is_empty() {
+                break;
+            }
+            turn += 1;
+            now = all[turn % all.len()].1.clone();
+        }
+        assert!(now.next().is_empty(), "no rest from {world:?}: {now:?}");
+        assert!(now.is_as_wanted(), "from {world:?} to {now:?}");
+    }
+}

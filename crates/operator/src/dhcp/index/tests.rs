@@ -1,0 +1,158 @@
+use std::time::Duration;
+
+use harvester_lb_controller_kit::backoff::Backoff;
+use harvester_lb_controller_kit::work_queue::Requeue;
+use harvester_lb_core::dhcp::claim::Claim;
+use harvester_lb_core::dhcp::record::{LeasePhase, LeaseSpec};
+use harvester_lb_core::dhcp::upkeep::ClientView;
+use harvester_lb_fixtures as fixtures;
+use harvester_lb_ipam::dhcp::{HardwareAddress, Lease, StateName};
+use harvester_lb_object::Version;
+
+use super::*;
+use crate::dhcp::views::Entry;
+
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 100, 7);
+const HARDWARE: HardwareAddress = HardwareAddress([2, 0, 0, 0, 0, 1]);
+
+fn index() -> Index {
+    let backoff = Backoff {
+        base: Duration::from_secs(1),
+        cap: Duration::from_secs(1),
+    };
+    let policy = RetryPolicy {
+        resync: Duration::from_secs(30),
+        refused: backoff,
+        unavailable: backoff,
+    };
+    Index::new(Arc::default(), policy)
+}
+
+/// The uids that are due.
+async fn due(index: &Index) -> Vec<String> {
+    let mut due = Vec::new();
+    while index.due.depth() > 0 {
+        let key = index.due.next().await.unwrap();
+        due.push(key.0.uid.to_string());
+        index.due.done(&key, &Ok(Requeue::AwaitChange));
+    }
+    due.sort();
+    due
+}
+
+fn lb(uid: &str, claim: Claim) -> LbView {
+    LbView {
+        owner: Owner::new("shop", "web", uid),
+        claim,
+    }
+}
+
+fn lease_record(uid: &str, version: u64) -> RecordView {
+    RecordView::Lease(LeaseRecord {
+        spec: LeaseSpec {
+            owner: Owner::new("shop", "web", uid),
+            phase: LeasePhase::Pending,
+            interface: "eth0".to_owned(),
+            hardware: HARDWARE,
+            wanted: None,
+            bound_at: None,
+        },
+        version: Version(version),
+        uid: Uid::new("r"),
+    })
+}
+
+fn put_record(index: &Index, key: &Key, version: u64, record: RecordView) {
+    let store = &index.stores.records;
+    if let Some(change) = store.written(key, Version(version), record) {
+        index.record_changed(key, &change);
+    }
+}
+
+#[tokio::test]
+async fn dhc_4_a_load_balancer_made_anew_is_another_one() {
+    let index = index();
+    let key = Key::new("shop", "web");
+    for (version, uid, expected) in [(1, "a", vec!["a"]), (2, "b", vec!["a", "b"])] {
+        let lb = lb(uid, Claim::None);
+        let change = index.stores.lbs.written(&key, Version(version), lb);
+        index.lb_changed(&key, &change.unwrap());
+        assert_eq!(due(&index).await, expected);
+    }
+    assert_eq!(index.lb(&Owner::new("shop", "web", "a")), None);
+    assert!(index.lb(&Owner::new("shop", "web", "b")).is_some());
+    // The same again is no news: a status was written.
+    let same = lb("b", Claim::None);
+    let change = index.stores.lbs.written(&key, Version(3), same);
+    index.lb_changed(&key, &change.unwrap());
+    assert!(due(&index).await.is_empty());
+}
+
+#[tokio::test]
+async fn dhc_4_a_service_wakes_all_records_of_its_name() {
+    let index = index();
+    let of = |uid| record_key(&Uid::new(uid));
+    put_record(&index, &of("a"), 1, lease_record("a", 1));
+    put_record(&index, &of("b"), 2, lease_record("b", 2));
+    assert_eq!(due(&index).await, ["a", "b"]);
+    let (key, services) = (Key::new("shop", "web"), &index.stores.services);
+    let change = services.written(&key, Version(3), ServiceView::default());
+    index.service_changed(&key, &change.unwrap());
+    assert_eq!(due(&index).await, ["a", "b"]);
+    let gone = index.stores.records.forget(&of("a"), Version(9));
+    index.record_changed(&of("a"), &gone.unwrap());
+    assert_eq!(due(&index).await, ["a"]);
+    let change = services.forget(&key, Version(9));
+    index.service_changed(&key, &change.unwrap());
+    assert_eq!(due(&index).await, ["b"]);
+}
+
+#[tokio::test]
+async fn dhc_5_a_pool_that_takes_a_leased_address_wakes_its_client() {
+    let index = index();
+    index.views.set(Entry {
+        owner: Owner::new("shop", "web", "a"),
+        view: ClientView {
+            interface: "eth0".to_owned(),
+            hardware: HARDWARE,
+            lease: Some(Lease {
+                address: ADDRESS,
+                server: Ipv4Addr::new(192, 168, 100, 1),
+                mask: None,
+                router: None,
+                times: None,
+            }),
+            is_asking: false,
+            loss: None,
+            declined: None,
+        },
+        state: StateName::Bound,
+    });
+    let of_pool = |phase| {
+        let object = fixtures::record("192.168.100.7", "lan", phase, ("shop", "other", "u-9"));
+        let object: IPAllocation = serde_json::from_value(object).unwrap();
+        RecordView::decoded(&object)
+    };
+    assert_eq!(of_pool("Released"), None, "history");
+    let key = Key::new("", "192.168.100.7");
+    put_record(&index, &key, 1, of_pool("Bound").unwrap());
+    assert_eq!(due(&index).await, ["a"]);
+    assert!(index.is_held_by_pool(ADDRESS));
+    assert!(!index.is_held_by_pool(Ipv4Addr::new(192, 168, 100, 8)));
+}
+
+#[tokio::test]
+async fn dhc_1_a_record_that_can_be_read_again_wakes_its_load_balancer() {
+    let index = index();
+    let (key, record) = (Key::new("shop", "web"), record_key(&Uid::new("a")));
+    let stores = &index.stores;
+    stores.lbs.written(&key, Version(1), lb("a", Claim::None));
+    let unreadable = RecordView::UnreadableLease("spec.lease is missing".to_owned());
+    put_record(&index, &record, 2, unreadable);
+    assert!(due(&index).await.is_empty());
+    let gone = stores.records.forget(&record, Version(2));
+    index.record_changed(&record, &gone.unwrap());
+    assert_eq!(due(&index).await, ["a"]);
+    index.queue_all();
+    assert_eq!(due(&index).await, ["a"]);
+}

@@ -1,0 +1,240 @@
+use std::sync::Arc;
+
+use harvester_lb_controller_kit::events::Events;
+use harvester_lb_controller_kit::lease::Leadership;
+use harvester_lb_controller_kit::writer::{Fence, Writer};
+use harvester_lb_core::dhcp::Mode;
+use harvester_lb_core::dhcp::claim::Interfaces;
+use harvester_lb_fixtures::{load_balancer, service, stored, vm_spec, with};
+use harvester_lb_ipam::Micros;
+use harvester_lb_ipam::dhcp::{Identity, Lease, LeaseTimes};
+use http::Method;
+
+use super::*;
+use crate::dhcp::context::{Process, Settings};
+use crate::dhcp::index::Stores;
+use crate::dhcp::metrics::Metrics;
+use crate::fake::FakeApiServer;
+use crate::timings::Timings;
+
+const UID: &str = "6f1c6f0a-3f0e-4b57-9d4e-1f2f3a4b5c6d";
+const LB: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/shop/loadbalancers/web";
+const RECORD: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/dhcp-6f1c6f0a-3f0e-4b57-9d4e-1f2f3a4b5c6d";
+const SERVICE: &str = "/api/v1/namespaces/shop/services/web";
+const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 100, 7);
+/// An interface that is not there.
+const MISSING: &str = "no-such-name";
+
+struct Open;
+
+impl Fence for Open {
+    fn is_open(&self) -> bool {
+        true
+    }
+}
+
+fn context(api: &FakeApiServer, mode: Mode) -> Context {
+    let writer = Writer::new(api.client(), Arc::new(Open));
+    let (events, task) = Events::new(api.client(), "test", String::new());
+    tokio::spawn(task);
+    let process = Process {
+        settings: Settings {
+            mode,
+            interfaces: Interfaces {
+                default: MISSING.to_owned(),
+                allowed: harvester_lb_core::kube_vip_annotations::Interfaces::default(),
+            },
+            limit: 8,
+            timings: Timings::default(),
+        },
+        stores: Arc::<Stores>::default(),
+        writer,
+        events,
+        metrics: Arc::new(Metrics::new().unwrap()),
+    };
+    let fence: Arc<dyn Fence> = Arc::new(Open);
+    Context::under(&process, &fence, Arc::new(Leadership::default()))
+}
+
+fn owner() -> Owner {
+    Owner::new("shop", "web", UID)
+}
+
+/// A load balancer that asks for a lease, in the API server and in the store.
+async fn put_lb(api: &FakeApiServer, ctx: &Context) {
+    let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+    let lb = stored(load_balancer("shop", "web", UID, &spec), UID, 5);
+    api.put(LB, lb);
+    let key = Key::new("shop", "web");
+    ctx.client.get_live::<LoadBalancer>(&key).await.unwrap();
+    api.reads();
+}
+
+/// In an hour.
+fn later() -> Micros {
+    Micros(clock::now().0 + 3_600_000_000)
+}
+
+fn lease(expires_at: Micros) -> Lease {
+    Lease {
+        address: ADDRESS,
+        server: Ipv4Addr::new(192, 168, 100, 1),
+        mask: None,
+        router: None,
+        times: Some(LeaseTimes {
+            renew_at: Micros(1),
+            rebind_at: Micros(2),
+            expires_at,
+        }),
+    }
+}
+
+/// A record in the API server and in the store.
+async fn put_record(api: &FakeApiServer, ctx: &Context, phase: LeasePhase) {
+    let spec = LeaseSpec {
+        owner: owner(),
+        phase,
+        interface: MISSING.to_owned(),
+        hardware: Identity::new(&Uid::new(UID), None).hardware,
+        wanted: None,
+        bound_at: None,
+    };
+    let record = json!({"metadata": {"name": spec.name()}, "spec": spec.to_api()});
+    api.put(RECORD, stored(record, "r-1", 7));
+    let key = record_key(&owner().uid);
+    ctx.client.get_live::<IPAllocation>(&key).await.unwrap();
+    api.reads();
+}
+
+async fn reconciled(ctx: &Context) -> Requeue {
+    reconcile(ctx, &owner()).await.unwrap()
+}
+
+fn phase(api: &FakeApiServer) -> Value {
+    api.get(RECORD)
+        .map_or(Value::Null, |r| r["spec"]["phase"].clone())
+}
+
+#[tokio::test]
+async fn dhc_1_the_record_comes_first_and_waits_for_its_interface() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_lb(&api, &ctx).await;
+    assert_eq!(reconciled(&ctx).await, Requeue::Backoff);
+    assert_eq!(phase(&api), "Pending");
+    // The interface, once more: no second Event.
+    assert_eq!(reconciled(&ctx).await, Requeue::Backoff);
+    ctx.notices.written().await;
+    let events = api.events();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert_eq!(events[0]["reason"], "LeaseInterfaceDown");
+    assert_eq!(events[0]["regarding"]["uid"], UID);
+}
+
+#[tokio::test]
+async fn dhc_6_kube_vip_s_service_is_read_and_waited_for() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_lb(&api, &ctx).await;
+    let metadata = json!({
+        "name": "web", "namespace": "shop",
+        "labels": {"loadbalancer.harvesterhci.io/servicelb": "true"},
+        "annotations": {
+            "kube-vip.io/requestedIP": "192.168.100.7", "kube-vip.io/hwaddr": "00:00:6c:11:22:33",
+        },
+    });
+    api.put(SERVICE, stored(service(&metadata, "0.0.0.0"), "s", 6));
+    assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    let lease = &api.get(RECORD).unwrap()["spec"]["lease"];
+    assert_eq!(lease["requestedAddress"], "192.168.100.7");
+    assert_eq!(lease["hardwareAddress"], "00:00:6c:11:22:33");
+    // Nothing was asked of the interface.
+    api.remove(SERVICE);
+    assert_eq!(reconciled(&ctx).await, Requeue::Backoff);
+}
+
+#[tokio::test]
+async fn dhc_4_what_is_gone_is_given_back_after_a_live_read() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_record(&api, &ctx, LeasePhase::Bound(lease(Micros(3)))).await;
+    let metadata = json!({
+        "name": "web", "namespace": "shop",
+        "labels": {"loadbalancer.harvesterhci.io/servicelb": "true"},
+    });
+    api.put(SERVICE, stored(service(&metadata, "192.168.100.7"), "s", 6));
+    assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    assert_eq!(phase(&api), "Releasing");
+    api.remove(SERVICE);
+    // It has expired: nothing is left to give back, and the interface is not needed.
+    assert_eq!(reconciled(&ctx).await, Requeue::AwaitChange);
+    assert_eq!(api.get(RECORD), None);
+    let deletion = api.writes().pop().unwrap();
+    assert_eq!(deletion.0, Method::DELETE);
+    assert_eq!(deletion.2["preconditions"]["uid"], "r-1");
+    assert_eq!(deletion.2["preconditions"]["resourceVersion"], "107");
+}
+
+#[tokio::test]
+async fn dhc_4_a_lease_whose_interface_is_down_is_not_forgotten() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_record(&api, &ctx, LeasePhase::Releasing(lease(later()))).await;
+    assert_eq!(reconciled(&ctx).await, Requeue::Backoff);
+    assert_eq!(phase(&api), "Releasing");
+    assert!(api.writes().is_empty());
+}
+
+#[tokio::test]
+async fn dhc_4_a_load_balancer_that_is_there_after_all_keeps_its_lease() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_record(&api, &ctx, LeasePhase::Bound(lease(later()))).await;
+    // In the API server alone: the watch is behind.
+    let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+    api.put(LB, stored(load_balancer("shop", "web", UID, &spec), UID, 5));
+    assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    assert_eq!(phase(&api), "Bound");
+    assert!(
+        ctx.index.due.depth() > 0,
+        "decided again with what was read"
+    );
+}
+
+#[tokio::test]
+async fn dhc_6_a_released_record_stays_until_kube_vip_asks_for_its_address() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::KubeVip);
+    put_lb(&api, &ctx).await;
+    put_record(&api, &ctx, LeasePhase::Releasing(lease(Micros(3)))).await;
+    assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    assert_eq!(phase(&api), "Released");
+    let spec = api.get(RECORD).unwrap()["spec"].clone();
+    assert_eq!(spec["address"], "192.168.100.7");
+    // No trace of the lease is left.
+    assert_eq!(spec["lease"]["server"], Value::Null);
+    assert_eq!(spec["lease"]["expiresAt"], Value::Null);
+    let metadata = json!({
+        "name": "web", "namespace": "shop",
+        "labels": {"loadbalancer.harvesterhci.io/servicelb": "true"},
+        "annotations": {"kube-vip.io/requestedIP": "192.168.100.7"},
+    });
+    api.put(SERVICE, stored(service(&metadata, "0.0.0.0"), "s", 300));
+    assert_eq!(reconciled(&ctx).await, Requeue::AwaitChange);
+    assert_eq!(api.get(RECORD), None);
+}
+
+#[tokio::test]
+async fn dhc_1_a_refused_write_is_an_error_and_a_conflict_is_read_again() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_lb(&api, &ctx).await;
+    api.refuse(Method::POST, "ipallocations");
+    let refused = reconcile(&ctx, &owner()).await.unwrap_err();
+    assert!(refused.is_refusal());
+    assert_eq!(ctx.refused_writes.all().len(), 1);
+    api.admit();
+    // Another process was faster.
+    put_record(&api, &ctx, LeasePhase::Pending).await;
+    assert_eq!(reconciled(&ctx).await, Requeue::Backoff);
+}
