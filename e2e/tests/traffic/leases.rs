@@ -22,7 +22,7 @@ const OPERATOR: &str = "node1";
 /// Node of the DHCP process.
 const DHCP: &str = "node2";
 /// Until a lease of Kea is over, and what follows has been done.
-const EXPIRY: Duration = Duration::from_secs(60);
+const EXPIRY: Duration = Duration::from_mins(1);
 
 /// All tests.
 pub fn all() -> Vec<Test> {
