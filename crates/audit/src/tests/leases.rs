@@ -1,5 +1,6 @@
 //! DHCP leases (DHC-1 to DHC-5).
 
+use super::unserved::is_right;
 use super::*;
 
 /// The record of the lease of the second load balancer.
@@ -41,7 +42,7 @@ const LEASED: &str = "192.168.7.7";
 
 #[test]
 fn dhc_1_what_is_right_about_leases() {
-    let cases: [(&str, fn(&mut Snapshot)); 7] = [
+    is_right(&[
         ("kube-vip's", |all| leased(all, LEASED, "0.0.0.0")),
         ("kube-vip's beside a lease that is asked for", |all| {
             leased(all, LEASED, "0.0.0.0");
@@ -66,12 +67,7 @@ fn dhc_1_what_is_right_about_leases() {
             waits(all);
             all.records.push(lease("Releasing", LEASED));
         }),
-    ];
-    for (what, change) in cases {
-        let mut all = well();
-        change(&mut all);
-        assert_eq!(audit(&all).findings, [], "{what}");
-    }
+    ]);
 }
 
 #[test]

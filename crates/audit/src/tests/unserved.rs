@@ -3,9 +3,9 @@
 use super::*;
 
 /// What is changed, and how.
-type Changed = (&'static str, fn(&mut Snapshot));
+pub(super) type Changed = (&'static str, fn(&mut Snapshot));
 
-fn is_right(changes: &[Changed]) {
+pub(super) fn is_right(changes: &[Changed]) {
     for (what, change) in changes {
         let mut all = well();
         change(&mut all);
