@@ -1,6 +1,6 @@
 //! kube-vip's annotations on a load balancer of VM type, which are copied to its Service (KVA-1, KVA-2). Pure.
 //!
-//! An annotation of ours on the Service, the [`Note`], says which of them were copied and from whom, so that they are taken off when
+//! An annotation of ours on the Service, the `Note`, says which of them were copied and from whom, so that they are taken off when
 //! the load balancer has them no longer, also by a later process. Those that somebody else has set on the Service are left alone.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -31,6 +31,8 @@ mod failure;
 mod kube_vip;
 #[path = "schedules/leader.rs"]
 mod leader;
+#[path = "schedules/leases.rs"]
+mod leases;
 #[path = "schedules/moves.rs"]
 mod moves;
 #[path = "schedules/oracle.rs"]
@@ -62,7 +64,7 @@ mod wire;
 const SCHEDULES: u64 = 10_000;
 
 /// Addresses, conditions and wake-ups are correct for any order of events (ALC-5, ALC-8, IPA-3, IPA-5, IPA-6,
-/// IPA-7, POOL-3, REC-5, REL-2 to REL-4, SEL-7).
+/// IPA-7, POOL-3, REC-5, REL-2 to REL-4, SEL-7, DHC-1, DHC-3).
 #[test]
 fn every_order_of_events_comes_to_the_same_rest() {
     let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().unwrap());

@@ -7,6 +7,7 @@ use harvester_lb_object::Key;
 use serde_json::{Value, json};
 
 use super::api::{By, Kind, Server};
+use super::leases::{self, LeaseAct};
 use super::specs::{
     ADDRESSES, Asked, LBS, LbSpec, POOLS, Ranges, Scope, VMIS, draw_pool, interfaces, lb_key,
     machine_address, pool_key, vmi_key, vmi_labels,
@@ -66,6 +67,8 @@ pub(crate) enum Act {
     VmiState(usize, u8),
     /// Gives the only Node an address, or deletes it.
     Node(u8),
+    /// No user's, but the DHCP process's.
+    Lease(usize, LeaseAct),
 }
 
 impl Act {
@@ -331,6 +334,7 @@ impl Act {
                     create(server, Kind::Node, &key, json!({"status": status}));
                 }
             }
+            Self::Lease(lb, act) => act.apply(server, *lb),
             Self::DeleteVmi(vmi) => {
                 server.delete(Kind::Vmi, &vmi_key(*vmi), user);
             }
@@ -351,5 +355,7 @@ fn create(server: &mut Server, kind: Kind, key: &Key, object: Value) {
 
 fn nth_record(server: &Server, nth: usize) -> Option<Key> {
     let records = server.all(Kind::Record);
-    records.keys().nth(nth % records.len().max(1)).cloned()
+    let records = records.keys().filter(|key| !leases::is_lease(key));
+    let records: Vec<&Key> = records.collect();
+    records.get(nth % records.len().max(1)).copied().cloned()
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use harvester_lb_api::{condition, keys};
+use harvester_lb_api::{Ipam, Phase, condition, keys};
 use harvester_lb_audit::{Cluster, Finding, Snapshot, audit};
 use k8s_openapi::api::discovery::v1::Endpoint;
 use serde::de::DeserializeOwned;
@@ -33,8 +33,48 @@ pub(crate) fn judge(server: &Server, released: &BTreeSet<String>) -> Result<(), 
     let mut findings = audit(&snapshot).findings.into_iter();
     match findings.find(|finding| !is_excused(finding)) {
         Some(finding) => Err(Failure::new(finding.rule, finding.to_string())),
-        None => backends_healthy(&snapshot),
+        None => {
+            leases_are_served(&snapshot)?;
+            backends_healthy(&snapshot)
+        }
     }
+}
+
+/// DHC-1: the Service of a load balancer with a valid lease has its address, unless another rule forbids one.
+fn leases_are_served(snapshot: &Snapshot) -> Result<(), Failure> {
+    for record in &snapshot.records {
+        let (spec, lease) = (&record.spec, record.spec.lease.as_ref());
+        let expires_at = lease.and_then(|lease| lease.expires_at.as_deref());
+        let is_valid = spec.phase == Phase::Bound && expires_at.is_none_or(|at| at > "2050");
+        let is_readable = lease.is_some_and(|lease| lease.hardware_address.contains(':'));
+        if !is_valid || !is_readable {
+            continue;
+        }
+        let lb = snapshot.load_balancers.iter().find(|lb| {
+            lb.metadata.uid.as_deref() == Some(&*spec.owner.uid)
+                && lb.metadata.deletion_timestamp.is_none()
+                && lb.spec.address_source() == Ipam::Dhcp
+        });
+        let conditions = lb.and_then(|lb| lb.status.as_ref()?.conditions.as_deref());
+        let ready = condition::find(conditions.unwrap_or_default(), "Ready");
+        let reason = ready.and_then(|it| it.reason.as_deref());
+        if lb.is_none() || !reason.is_some_and(|it| FOLLOWED.contains(&it)) {
+            continue;
+        }
+        let service = snapshot.services.iter().find(|service| {
+            service.metadata.namespace.as_deref() == Some(&*spec.owner.namespace)
+                && service.metadata.name.as_deref() == Some(&*spec.owner.name)
+        });
+        let asked = service.and_then(|it| it.spec.as_ref()?.load_balancer_ip.as_deref());
+        must!(
+            "DHC-1",
+            asked == Some(&*spec.address),
+            "{} has leased {}, and its Service asks for {asked:?}",
+            spec.owner.name,
+            spec.address
+        );
+    }
+    Ok(())
 }
 
 /// Reasons of the condition Ready of a load balancer whose endpoints follow its spec.

@@ -91,7 +91,11 @@ impl Simulation {
         }
         drop(dead);
         if self.processes.is_empty() {
-            self.processes.push(Process::new(&self.shared, self.defect));
+            self.processes.push(Process::new(
+                &self.shared,
+                self.defect,
+                self.style.builtin_dhcp,
+            ));
         }
     }
 

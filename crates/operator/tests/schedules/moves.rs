@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::api::{By, Kind};
 use super::failure::Failure;
+use super::leases;
 use super::process::{Link, Process, State, Work};
 use super::simulation::{Simulation, say};
 use super::step::Step;
@@ -28,9 +29,15 @@ impl Simulation {
         let announced = announced.map(|(key, _)| Step::Announce(key.clone()));
         let collected = self.server.garbage().into_iter();
         let collected = collected.map(|(kind, key)| Step::Collect(kind, key));
+        let left = leases::left(&self.server).into_iter();
+        let left = left.map(|key| Step::Collect(Kind::Record, key));
         let held_up = self.server.held_up().into_iter();
         let held_up = held_up.map(|(kind, key)| Step::Finalize(kind, key));
-        self.chores = announced.chain(collected).chain(held_up).collect();
+        self.chores = announced
+            .chain(collected)
+            .chain(left)
+            .chain(held_up)
+            .collect();
     }
 
     /// All possible next steps, with weights.
@@ -245,7 +252,11 @@ impl Simulation {
             Step::Lose => self.lose(),
             Step::Standby => {
                 say!(self, "a second process stands by");
-                self.processes.push(Process::new(&self.shared, self.defect));
+                self.processes.push(Process::new(
+                    &self.shared,
+                    self.defect,
+                    self.style.builtin_dhcp,
+                ));
             }
             Step::Fence => {
                 let open = self.rng.bool();

@@ -10,6 +10,7 @@ use tokio::time::{Duration, Instant};
 
 use super::api::{By, Event, Kind};
 use super::failure::{Failure, must};
+use super::leases;
 
 /// The addresses of a load balancer.
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +71,8 @@ pub(crate) struct Oracle {
     by_hand: BTreeSet<String>,
     /// Those of which a user has released the IPAllocation.
     released_by_hand: BTreeSet<String>,
+    /// Uids of load balancers with a lease, and the addresses that they had by one.
+    leased: BTreeSet<(String, Option<String>)>,
 }
 
 fn text(value: &Value, pointer: &str) -> Option<String> {
@@ -300,7 +303,20 @@ impl Oracle {
         }
     }
 
+    /// The record of a lease: which addresses a load balancer has had by one.
+    fn lease(&mut self, event: &Event) {
+        let Some(record) = &event.after else { return };
+        let uid = text(record, "/spec/owner/uid").unwrap_or_default();
+        let is_bound = record["spec"]["phase"] == "Bound";
+        self.leased
+            .insert((uid, text(record, "/spec/address").filter(|_| is_bound)));
+    }
+
     fn record(&mut self, event: &Event) -> Result<(), Failure> {
+        if leases::is_lease(&event.key) {
+            self.lease(event);
+            return Ok(());
+        }
         let after = event.after.as_deref().map(Record::read);
         let before = event.before.as_deref().map(Record::read);
         let Some(address) = after
@@ -448,9 +464,24 @@ impl Oracle {
             let of_this = object["metadata"]["ownerReferences"]
                 .as_array()
                 .is_some_and(|all| all.iter().any(|o| o["uid"] == *lb.uid));
+            let is_leased = |address: &String| {
+                let lease = (lb.uid.clone(), Some(address.clone()));
+                lb.dhcp && self.leased.contains(&lease)
+            };
+            must!(
+                "DHC-1",
+                !of_this
+                    || !lb.dhcp
+                    || is_leased(asked)
+                    || lb.excused.as_ref() == Some(asked)
+                    || lb.committed.as_ref() == Some(asked),
+                "the Service of {key} is given {asked}, which was never leased to it"
+            );
             must!(
                 "IPA-6",
-                !of_this || [&lb.committed, &lb.excused].contains(&&Some(asked.clone())),
+                !of_this
+                    || is_leased(asked)
+                    || [&lb.committed, &lb.excused].contains(&&Some(asked.clone())),
                 "the Service of {key} is given {asked} before its status: {:?}",
                 lb.committed
             );
@@ -478,7 +509,10 @@ impl Oracle {
                 let record = self.records.get(*address);
                 record.is_some_and(|r| r.bound && r.owner == *key)
             };
+            // With a record of a lease it is that which decides (DHC-6).
+            let has_lease = self.leased.iter().any(|(uid, _)| *uid == lb.uid);
             let leased = service.announced.as_ref().filter(|a| !is_recorded(a));
+            let leased = leased.filter(|_| !has_lease);
             must!(
                 "REL-4",
                 leased.is_none() || service.asked.as_deref() != Some("0.0.0.0"),

@@ -3,6 +3,7 @@
 use fastrand::Rng;
 
 use super::acts::Act;
+use super::leases::LeaseAct;
 use super::specs::{ADDRESSES, LbSpec, Ranges};
 
 /// Weights of the next steps, and fault probabilities per thousand.
@@ -26,6 +27,8 @@ pub(crate) struct Style {
     pub(crate) stuck_moves: u32,
     pub(crate) service_finalizers: bool,
     pub(crate) workers: usize,
+    /// The operator expects leases of the DHCP process.
+    pub(crate) builtin_dhcp: bool,
 }
 
 /// A schedule without the order of its steps.
@@ -44,9 +47,12 @@ impl Plan {
         // Some plans use features of later versions; these have no manual edits of IPAllocations.
         let later = rng.u8(..5) == 0;
         let by_hand = rng.bool() && !later;
+        let leases = later && rng.bool();
         let style = Style {
             // After a manual edit of an IPAllocation the operator cannot know that kube-vip must leave the address.
             stuck_moves: if by_hand { 0 } else { style.stuck_moves },
+            // A lease may be there in either mode: the two processes change it one after the other.
+            builtin_dhcp: leases && rng.u8(..4) > 0,
             ..style
         };
         let mut acts: Vec<Act> = Vec::new();
@@ -62,11 +68,21 @@ impl Plan {
             acts.push(Act::CreateVmi(vmi, rng.u8(..ADDRESSES), rng.u8(..3)));
         }
         for lb in 0..lbs {
-            acts.push(Act::CreateLb(lb, LbSpec::draw(&mut rng, pools, later)));
+            let spec = LbSpec::draw(&mut rng, pools, later);
+            let spec = if leases && rng.bool() {
+                spec.leased()
+            } else {
+                spec
+            };
+            acts.push(Act::CreateLb(lb, spec));
         }
         rng.shuffle(&mut acts);
         for _ in 0..rng.usize(4..=12) {
             acts.push(Act::draw(&mut rng, lbs, pools, by_hand, later));
+            if leases && rng.bool() {
+                let lease = LeaseAct::draw(&mut rng);
+                acts.push(Act::Lease(rng.usize(..lbs), lease));
+            }
         }
         Self { acts, style }
     }
@@ -112,6 +128,7 @@ impl Style {
             stuck_moves: [0, 0, 400, 1_000][rng.usize(..4)],
             service_finalizers: rng.u8(..3) == 0,
             workers: rng.usize(1..=5),
+            builtin_dhcp: false,
         }
     }
 }

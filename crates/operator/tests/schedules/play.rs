@@ -46,7 +46,11 @@ pub(crate) async fn play(
 
 impl Simulation {
     async fn run(&mut self) -> Result<(), Failure> {
-        self.processes.push(Process::new(&self.shared, self.defect));
+        self.processes.push(Process::new(
+            &self.shared,
+            self.defect,
+            self.style.builtin_dhcp,
+        ));
         let mut after = 12;
         while self.acts.len() > 0 || after > 0 {
             if self.acts.len() == 0 {
@@ -74,7 +78,11 @@ impl Simulation {
             return Ok(());
         }
         self.processes.clear();
-        self.processes.push(Process::new(&self.shared, self.defect));
+        self.processes.push(Process::new(
+            &self.shared,
+            self.defect,
+            self.style.builtin_dhcp,
+        ));
         self.oracle.begin_term();
         self.writes_nothing("a new start", false).await
     }

@@ -19,6 +19,7 @@ use harvester_lb_controller_kit::watch;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::{Fence, WriteError, Writer};
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_lb_core::dhcp::Mode;
 use harvester_lb_ipam::PoolName;
 use harvester_lb_object::{Key, Version};
 use harvester_lb_prober::Prober;
@@ -183,7 +184,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(crate) fn new(shared: &Shared, defect: Option<InjectedDefect>) -> Self {
+    pub(crate) fn new(shared: &Shared, defect: Option<InjectedDefect>, builtin_dhcp: bool) -> Self {
         let gate = Gate::open();
         let (events, event_receiver) = Events::queue();
         let mut timings = Timings::default();
@@ -197,7 +198,15 @@ impl Process {
             timings.move_limit_ignored = never;
         }
         let prober = shared.prober.clone();
-        let index = Index::new(Stores::default(), prober, Settings::default(), &timings);
+        let settings = Settings {
+            dhcp_mode: if builtin_dhcp {
+                Mode::Builtin
+            } else {
+                Mode::KubeVip
+            },
+            ..Settings::default()
+        };
+        let index = Index::new(Stores::default(), prober, settings, &timings);
         let ctx = Context::new(
             index,
             Writer::new(shared.client.clone(), Arc::clone(&gate) as _),

@@ -41,6 +41,7 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
         stuck_moves: 0,
         service_finalizers: false,
         workers: 3,
+        builtin_dhcp: false,
     };
     let plan = |style: Style, acts: &[Act]| Plan {
         acts: acts.to_vec(),

@@ -160,6 +160,14 @@ impl LbSpec {
         }
     }
 
+    /// The same, with an address by DHCP.
+    pub(crate) const fn leased(mut self) -> Self {
+        self.vm = true;
+        self.dhcp = true;
+        self.asks = false;
+        self
+    }
+
     pub(crate) fn json(self) -> Value {
         let mut spec = if self.vm {
             with(vm_spec("x"), json!({"workloadType": "vm"}))
