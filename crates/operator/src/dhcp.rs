@@ -9,7 +9,9 @@
 //! | [`filter`] | which frames reach the process |
 //! | [`socket`] | a packet socket on one interface: the only place that sends or receives |
 //! | [`views`] | what the clients have told: the newest state of each |
-//! | [`port`] | the task of one interface, with its socket and its clients |
+//! | [`line`] | the way to one interface: its socket, or when it is tried again |
+//! | [`order`] | what goes into a port |
+//! | [`port`] | the task of one interface, with its clients |
 //! | [`ports`] | the ports of a term: a request goes to the one that is meant |
 //! | [`index`] | stores and the queue; a change becomes keys |
 //! | [`client`] | the kinds that it reads live and writes, as the cached client finds them in the index |
@@ -24,7 +26,9 @@ pub mod clocks;
 pub mod context;
 pub mod filter;
 pub mod index;
+pub mod line;
 pub mod metrics;
+pub mod order;
 pub mod permissions;
 pub mod port;
 pub mod ports;

@@ -237,3 +237,30 @@ pub async fn dhc_5_an_address_that_a_pool_holds(world: Arc<World>) -> anyhow::Re
     ensure!(next.spec.address != address.to_string(), "{:?}", next.spec);
     process.kill9()
 }
+
+/// IPA-5: a write that was decided from an older copy is refused, read again and decided again.
+pub async fn ipa_5_a_record_that_somebody_edits_meanwhile(world: Arc<World>) -> anyhow::Result<()> {
+    set(&world, "edits").await?;
+    let _server = dnsmasq(&world, &(245..=249)).await?;
+    let process = start(&world, "builtin").await?;
+    let conflicts = "harvester_lb_write_conflicts_total{kind=\"IPAllocation\"}";
+    eventually("a conflict", SLOW, || async {
+        let lb = leased(&world, "edits", "web").await?;
+        bound(&world, &lb).await?;
+        let (records, name) = (world.records(), record_name(&lb));
+        let edits = async {
+            for number in 0..40 {
+                let edit = json!({"metadata": {"labels": {"edit": number.to_string()}}});
+                // It is gone in the end.
+                let _ = world.merge(&records, &name, edit).await;
+            }
+        };
+        let (deleted, ()) = tokio::join!(delete(&world, &lb), edits);
+        deleted?;
+        no_record(&world, &lb).await?;
+        let seen = world.metric(NODE, conflicts).await?;
+        Ok(seen.filter(|count| *count > 0.5))
+    })
+    .await?;
+    process.kill9()
+}

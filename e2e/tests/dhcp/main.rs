@@ -22,7 +22,7 @@ use leases::{
     dhc_4_a_deleted_load_balancer_gives_its_lease_back,
     dhc_4_nothing_is_given_back_while_a_service_has_the_address,
     dhc_4_what_went_while_the_process_was_down, dhc_5_an_address_that_a_pool_holds,
-    dhc_5_an_address_that_another_host_has,
+    dhc_5_an_address_that_another_host_has, ipa_5_a_record_that_somebody_edits_meanwhile,
 };
 use modes::{
     dhc_6_kube_vip_takes_over, dhc_6_no_discover_while_kube_vip_has_a_client,
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         dhc_5_an_address_that_a_pool_holds,
         dhc_6_no_discover_while_kube_vip_has_a_client,
         dhc_6_kube_vip_takes_over,
+        ipa_5_a_record_that_somebody_edits_meanwhile,
         section_1_each_right_of_the_dhcp_process_is_used,
     ];
     // One DHCP server and one DHCP process at a time.

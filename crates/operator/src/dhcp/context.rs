@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::dhcp::index::{Index, Stores};
 use crate::dhcp::metrics::Metrics;
-use crate::dhcp::port::{Notify, Surroundings};
+use crate::dhcp::order::{Notify, Surroundings};
 use crate::dhcp::ports::Ports;
 use crate::timings::Timings;
 

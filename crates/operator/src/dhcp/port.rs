@@ -1,33 +1,29 @@
-//! The task of one interface: its socket and its clients. Owns when the socket is opened again, and the order of what a client
-//! asks for: frames are sent, what it tells goes to the views and queues its load balancer.
+//! The task of one interface, with its clients. Owns the order of what a client asks for: frames are sent, what it tells goes to
+//! the views and queues its load balancer.
 //!
-//! An interface that is missing or down is tried again with a capped back-off. Meanwhile the clients go on: their leases last
-//! until they expire, on the clock.
+//! While the interface cannot be used, the clients go on: their leases last until they expire, on the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use harvester_lb_controller_kit::backoff::Backoff;
 use harvester_lb_core::dhcp::events;
 use harvester_lb_core::dhcp::record::LeaseSpec;
 use harvester_lb_core::dhcp::upkeep::ClientView;
-use harvester_lb_core::event_draft::EventDraft;
 use harvester_lb_ipam::dhcp::{
     Action, Checksum, Client, Command, Delivery, Effect, Event, HardwareAddress, Identity, Loss,
     Now, Received, StateName, Table, TableError, parse,
 };
 use harvester_lb_ipam::{Owner, Uid};
-use thiserror::Error;
-use tokio::sync::{mpsc, oneshot};
-use tracing::{debug, info, warn};
+use nix::libc;
+use tokio::sync::mpsc;
+use tracing::{debug, info};
 
 use crate::dhcp::clocks::Clocks;
-use crate::dhcp::index::Index;
-use crate::dhcp::metrics::Metrics;
-use crate::dhcp::socket::{self, LONGEST_FRAME, PacketSocket};
+use crate::dhcp::line::Line;
+use crate::dhcp::order::{Order, PortError, Request, Surroundings};
+use crate::dhcp::socket::LONGEST_FRAME;
 use crate::dhcp::views::Entry;
 
 /// Interval of what no event announces: whether the wall clock was set, whether an interface is back. A second costs a few
@@ -35,87 +31,17 @@ use crate::dhcp::views::Entry;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks between two at the interface's address: a bridge takes another one when a port is added, and nothing says so.
 const LOOKS_PER_ADDRESS: u32 = 30;
-/// Pauses between attempts to open an interface. The cap is short: its leases may expire meanwhile.
-const REOPEN: Backoff = Backoff {
-    base: Duration::from_secs(1),
-    cap: Duration::from_secs(10),
-};
 /// Most frames that are read before the clients' own times are looked at.
 const FRAMES_AT_ONCE: usize = 64;
 
-/// What a port needs of its surroundings.
-#[derive(Clone)]
-pub struct Surroundings {
-    /// Views and queue.
-    pub index: Arc<Index>,
-    /// Counters.
-    pub metrics: Arc<Metrics>,
-    /// Publishes Events.
-    pub notifier: Arc<dyn Notify>,
-    /// Largest number of clients.
-    pub limit: usize,
-}
-
-/// What a port asks of the process.
-pub trait Notify: Send + Sync {
-    /// Whether this process may send: only the leader may (DHC-2).
-    fn is_leader(&self) -> bool;
-    /// Publishes an Event about a load balancer.
-    fn publish(&self, owner: &Owner, draft: &EventDraft);
-}
-
-/// Why a request to a port failed.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum PortError {
-    /// The interface cannot be used; the port reports when it can.
-    #[error("interface {0} cannot be used: {1}")]
-    Down(String, String),
-    /// It has as many clients as allowed.
-    #[error("interface {0} has {1} clients, which is the limit")]
-    Full(String, usize),
-    /// The client is not as the caller believes.
-    #[error("the client has changed meanwhile")]
-    Changed,
-    /// The task has ended, with the term.
-    #[error("the term is over")]
-    Ended,
-}
-
-/// A request to a port, and where its result goes.
-pub struct Request {
-    /// What to do.
-    pub order: Order,
-    /// Receives the result.
-    pub done: oneshot::Sender<Result<(), PortError>>,
-}
-
-/// What a port is to do.
-#[derive(Debug)]
-pub enum Order {
-    /// Start the client of a record (DHC-1, DHC-2).
-    Start(LeaseSpec),
-    /// Remove a client without a RELEASE, if it still is as it was seen.
-    Stop(Uid, ClientView),
-    /// Give the lease of a record back, and remove its client (DHC-4, DHC-6).
-    Release(LeaseSpec),
-    /// A pool has the address of a client (DHC-5).
-    Decline(Uid, Ipv4Addr),
-}
-
 /// One interface.
 pub struct Port {
-    interface: String,
+    line: Line,
     around: Surroundings,
     requests: mpsc::Receiver<Request>,
     clocks: Clocks,
-    socket: Option<PacketSocket>,
-    /// Why there is no socket.
-    fault: String,
-    failures: u32,
-    open_at: Instant,
     look_at: Instant,
     looks: u32,
-    hardware: HardwareAddress,
     table: Table,
     owners: BTreeMap<Uid, Told>,
     /// Load balancers whose request failed because the interface was down; queued when it is not any more.
@@ -133,20 +59,14 @@ struct Told {
 impl Port {
     /// A port without a socket.
     pub fn new(interface: String, around: Surroundings, requests: mpsc::Receiver<Request>) -> Self {
-        let now = Instant::now();
         Self {
             table: Table::new(HardwareAddress::ZERO, around.limit),
-            interface,
+            line: Line::new(interface),
             around,
             requests,
             clocks: Clocks::default(),
-            socket: None,
-            fault: String::new(),
-            failures: 0,
-            open_at: now,
-            look_at: now + LOOK_INTERVAL,
+            look_at: Instant::now() + LOOK_INTERVAL,
             looks: 0,
-            hardware: HardwareAddress::ZERO,
             owners: BTreeMap::new(),
             waiting: BTreeSet::new(),
             actions: Vec::new(),
@@ -164,7 +84,7 @@ impl Port {
                     Some(request) => self.serve(request),
                     None => return,
                 },
-                received = receive(self.socket.as_ref(), &mut buffer) => match received {
+                received = self.line.receive(&mut buffer) => match received {
                     Ok((length, checksum)) => {
                         self.received(buffer.get(..length).unwrap_or_default(), checksum);
                         self.receive_more(&mut buffer).await;
@@ -182,8 +102,7 @@ impl Port {
     fn wake_at(&self) -> Instant {
         let client = self.table.next_wakeup();
         let client = client.and_then(|mono| self.clocks.instant(mono));
-        let open = self.socket.is_none().then_some(self.open_at);
-        let times = [client, open].into_iter().flatten();
+        let times = [client, self.line.open_at()].into_iter().flatten();
         times.fold(self.look_at, Instant::min)
     }
 
@@ -192,7 +111,7 @@ impl Port {
         for _ in 0..FRAMES_AT_ONCE {
             let received = tokio::select! {
                 biased;
-                received = receive(self.socket.as_ref(), buffer) => received,
+                received = self.line.receive(buffer) => received,
                 () = std::future::ready(()) => return,
             };
             match received {
@@ -229,49 +148,30 @@ impl Port {
     }
 
     fn open_if_due(&mut self) {
-        if self.socket.is_some() || Instant::now() < self.open_at {
-            return;
-        }
-        let opened = socket::find(&self.interface)
-            .and_then(|link| PacketSocket::open(&link).map(|socket| (link, socket)));
-        match opened {
-            Ok((link, socket)) => {
-                info!(interface = self.interface, address = %link.hardware, "interface opened");
-                self.hardware = link.hardware;
-                self.table.set_interface(link.hardware);
-                self.socket = Some(socket);
-                self.failures = 0;
-                self.fault.clear();
+        match self.line.open_if_due() {
+            None => return,
+            Some(Ok(())) => {
+                self.table.set_interface(self.line.hardware());
                 for owner in std::mem::take(&mut self.waiting) {
                     self.around.index.queue(owner);
                 }
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 self.around.metrics.socket_errors("open");
                 self.close(error.to_string());
             }
         }
-        self.around
-            .metrics
-            .interface(&self.interface, self.socket.is_some());
+        let (name, is_open) = (&self.line.interface, self.line.is_open());
+        self.around.metrics.interface(name, is_open);
     }
 
     /// The interface cannot be used for now.
     fn close(&mut self, fault: String) {
-        self.socket = None;
-        self.failures = self.failures.saturating_add(1);
-        self.open_at = Instant::now() + REOPEN.delay(self.failures, fastrand::f64());
-        if self.fault == fault {
+        if !self.line.close(fault) {
             return;
         }
-        warn!(
-            interface = self.interface,
-            error = fault,
-            "interface cannot be used, will retry"
-        );
-        self.fault = fault;
-        self.around.metrics.interface(&self.interface, false);
-        let draft = events::interface_down(&self.interface, &self.fault);
+        self.around.metrics.interface(&self.line.interface, false);
+        let draft = events::interface_down(&self.line.interface, self.line.fault());
         for told in self.owners.values() {
             self.around.notifier.publish(&told.owner, &draft);
         }
@@ -286,17 +186,14 @@ impl Port {
         self.look_at = at + LOOK_INTERVAL;
         let now = self.clocks.now();
         if self.clocks.was_set(now) {
-            info!(interface = self.interface, "the wall clock was set");
+            info!(interface = self.line.interface, "the wall clock was set");
             self.table.clock_was_set(now, &mut self.actions);
         }
         self.looks = self.looks.wrapping_add(1);
-        if self.socket.is_some() && self.looks.is_multiple_of(LOOKS_PER_ADDRESS) {
-            match socket::find(&self.interface) {
-                Ok(link) if link.hardware == self.hardware => {}
-                // Another interface may have the name by now.
-                Ok(_) => self.close("its address has changed".to_owned()),
-                Err(error) => self.close(error.to_string()),
-            }
+        if self.looks.is_multiple_of(LOOKS_PER_ADDRESS)
+            && let Some(fault) = self.line.hidden_fault()
+        {
+            self.close(fault);
         }
     }
 
@@ -334,11 +231,12 @@ impl Port {
     }
 
     fn ensure_open(&mut self, owner: &Owner) -> Result<(), PortError> {
-        if self.socket.is_some() {
+        if self.line.is_open() {
             return Ok(());
         }
         self.waiting.insert(owner.clone());
-        Err(PortError::Down(self.interface.clone(), self.fault.clone()))
+        let fault = self.line.fault().to_owned();
+        Err(PortError::Down(self.line.interface.clone(), fault))
     }
 
     fn start(&mut self, record: LeaseSpec, now: Now) -> Result<(), PortError> {
@@ -348,11 +246,11 @@ impl Port {
         match self.table.insert(uid.clone(), client) {
             Ok(()) => {}
             Err(TableError::Full(limit)) => {
-                return Err(PortError::Full(self.interface.clone(), limit));
+                return Err(PortError::Full(self.line.interface.clone(), limit));
             }
             Err(TableError::Present(_)) => return Err(PortError::Changed),
         }
-        debug!(interface = self.interface, %uid, "client started");
+        debug!(interface = self.line.interface, %uid, "client started");
         let told = Told {
             owner,
             loss: None,
@@ -370,7 +268,7 @@ impl Port {
         let uid = &record.owner.uid;
         let mut actions = Vec::new();
         if !self.table.command(uid, Command::Release, now, &mut actions) {
-            let mut table = Table::new(self.hardware, 1);
+            let mut table = Table::new(self.line.hardware(), 1);
             if table.insert(uid.clone(), client_of(record, now)).is_ok() {
                 table.command(uid, Command::Release, now, &mut actions);
             }
@@ -389,7 +287,7 @@ impl Port {
         } else {
             self.waiting.insert(record.owner.clone());
             let why = "a message was not sent".to_owned();
-            Err(PortError::Down(self.interface.clone(), why))
+            Err(PortError::Down(self.line.interface.clone(), why))
         }
     }
 
@@ -444,24 +342,21 @@ impl Port {
 
     /// Whether a frame was sent.
     fn send(&mut self, kind: &'static str, frame: &[u8]) -> bool {
-        let sent = match &self.socket {
-            // A process that was paused may have lost the Lease: another one has these clients now.
-            _ if !self.around.notifier.is_leader() => Err("not_leader"),
-            None => Err("interface_down"),
-            Some(socket) => match socket.send(frame) {
-                Ok(()) => Ok(()),
-                Err(error) => {
-                    debug!(interface = self.interface, kind, %error, "not sent");
-                    let is_down = matches!(
-                        error.raw_os_error(),
-                        Some(nix::libc::ENETDOWN | nix::libc::ENXIO | nix::libc::ENODEV)
-                    );
-                    if is_down {
+        // A process that was paused may have lost the Lease: another one has these clients now.
+        let sent = if self.around.notifier.is_leader() {
+            match self.line.send(frame) {
+                None => Err("interface_down"),
+                Some(Ok(())) => Ok(()),
+                Some(Err(error)) => {
+                    debug!(interface = self.line.interface, kind, %error, "not sent");
+                    if is_down(&error) {
                         self.close(error.to_string());
                     }
                     Err("send")
                 }
-            },
+            }
+        } else {
+            Err("not_leader")
         };
         match sent {
             Ok(()) => self.around.metrics.sent(kind),
@@ -474,7 +369,7 @@ impl Port {
         let (client, told) = (self.table.client(uid)?, self.owners.get(uid)?);
         let asking = [StateName::Requesting, StateName::Checking];
         Some(ClientView {
-            interface: self.interface.clone(),
+            interface: self.line.interface.clone(),
             hardware: client.identity().hardware,
             lease: client.lease().copied(),
             is_asking: asking.contains(&client.state()),
@@ -509,15 +404,12 @@ fn client_of(record: &LeaseSpec, now: Now) -> Client {
     Client::new(identity, lease, record.wanted, fastrand::u64(..), now)
 }
 
-/// Waits for a frame; for ever if there is no socket.
-async fn receive(
-    socket: Option<&PacketSocket>,
-    buffer: &mut [u8],
-) -> io::Result<(usize, Checksum)> {
-    match socket {
-        Some(socket) => socket.receive(buffer).await,
-        None => std::future::pending().await,
-    }
+/// Whether the interface is down or gone; anything else concerns one frame.
+fn is_down(error: &io::Error) -> bool {
+    let errors = [libc::ENETDOWN, libc::ENXIO, libc::ENODEV];
+    error
+        .raw_os_error()
+        .is_some_and(|code| errors.contains(&code))
 }
 
 /// The value of a metric's label.

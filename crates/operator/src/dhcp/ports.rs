@@ -6,7 +6,8 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-use crate::dhcp::port::{Order, Port, PortError, Request, Surroundings};
+use crate::dhcp::order::{Order, PortError, Request, Surroundings};
+use crate::dhcp::port::Port;
 
 /// Requests that wait for a port. Each reconcile has one at most, so more would only hide that a port is slow.
 const REQUESTS: usize = 16;

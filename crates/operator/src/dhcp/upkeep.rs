@@ -23,7 +23,7 @@ use tracing::{debug, info, warn};
 use crate::clock;
 use crate::dhcp::context::Context;
 use crate::dhcp::index::{RecordView, record_key};
-use crate::dhcp::port::{Notify, Order, PortError};
+use crate::dhcp::order::{Notify, Order, PortError};
 
 /// Most steps of one reconcile: from a lost load balancer to its deleted record it takes four. More means that something
 /// changes all the time; others are due meanwhile.

@@ -1,0 +1,119 @@
+//! The way to one interface: its socket, or why there is none and when it is tried again with a capped back-off. No clients.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use harvester_lb_controller_kit::backoff::Backoff;
+use harvester_lb_ipam::dhcp::{Checksum, HardwareAddress};
+use tracing::{info, warn};
+
+use crate::dhcp::socket::{self, OpenError, PacketSocket};
+
+/// Pauses between attempts to open an interface. The cap is short: its leases may expire meanwhile.
+const REOPEN: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_secs(10),
+};
+
+/// The way to one interface.
+pub struct Line {
+    /// The name of the interface.
+    pub interface: String,
+    socket: Option<PacketSocket>,
+    /// Why there is no socket.
+    fault: String,
+    failures: u32,
+    open_at: Instant,
+    hardware: HardwareAddress,
+}
+
+impl Line {
+    /// Without a socket; one is due now.
+    pub fn new(interface: String) -> Self {
+        Self {
+            interface,
+            socket: None,
+            fault: String::new(),
+            failures: 0,
+            open_at: Instant::now(),
+            hardware: HardwareAddress::ZERO,
+        }
+    }
+
+    /// Whether it can be used.
+    pub const fn is_open(&self) -> bool {
+        self.socket.is_some()
+    }
+
+    /// Why it cannot be used.
+    pub fn fault(&self) -> &str {
+        &self.fault
+    }
+
+    /// The Ethernet address of the interface when it was opened last.
+    pub const fn hardware(&self) -> HardwareAddress {
+        self.hardware
+    }
+
+    /// When it is to be opened again, if it is not open.
+    pub fn open_at(&self) -> Option<Instant> {
+        self.socket.is_none().then_some(self.open_at)
+    }
+
+    /// Opens it, if that is due. `None`: it is not.
+    pub fn open_if_due(&mut self) -> Option<Result<(), OpenError>> {
+        let is_due = self.open_at().is_some_and(|at| at <= Instant::now());
+        is_due.then(|| self.open())
+    }
+
+    fn open(&mut self) -> Result<(), OpenError> {
+        let link = socket::find(&self.interface)?;
+        self.socket = Some(PacketSocket::open(&link)?);
+        self.hardware = link.hardware;
+        self.failures = 0;
+        self.fault.clear();
+        info!(interface = self.interface, address = %link.hardware, "interface opened");
+        Ok(())
+    }
+
+    /// It cannot be used for now. Whether that is news.
+    pub fn close(&mut self, fault: String) -> bool {
+        self.socket = None;
+        self.failures = self.failures.saturating_add(1);
+        self.open_at = Instant::now() + REOPEN.delay(self.failures, fastrand::f64());
+        let is_news = self.fault != fault;
+        if is_news {
+            warn!(
+                interface = self.interface,
+                error = fault,
+                "interface cannot be used, will retry"
+            );
+            self.fault = fault;
+        }
+        is_news
+    }
+
+    /// What is wrong with an open one that no error has shown: a bridge takes another address when a port is added, and
+    /// another interface may have its name.
+    pub fn hidden_fault(&self) -> Option<String> {
+        self.socket.as_ref()?;
+        match socket::find(&self.interface) {
+            Ok(link) if link.hardware == self.hardware => None,
+            Ok(_) => Some("its address has changed".to_owned()),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// Waits for a frame; for ever if it is not open. Cancel safe.
+    pub async fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Checksum)> {
+        match &self.socket {
+            Some(socket) => socket.receive(buffer).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Sends a frame. `None`: it is not open.
+    pub fn send(&self, frame: &[u8]) -> Option<io::Result<()>> {
+        Some(self.socket.as_ref()?.send(frame))
+    }
+}

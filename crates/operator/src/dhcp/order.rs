@@ -1,0 +1,73 @@
+//! What goes into a port: orders and what it needs of its surroundings; and why an order was not carried out.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+
+use harvester_lb_core::dhcp::record::LeaseSpec;
+use harvester_lb_core::dhcp::upkeep::ClientView;
+use harvester_lb_core::event_draft::EventDraft;
+use harvester_lb_ipam::{Owner, Uid};
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+use crate::dhcp::index::Index;
+use crate::dhcp::metrics::Metrics;
+
+/// What a port needs of its surroundings.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Views and queue.
+    pub index: Arc<Index>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Publishes Events.
+    pub notifier: Arc<dyn Notify>,
+    /// Largest number of clients.
+    pub limit: usize,
+}
+
+/// What a port asks of the process.
+pub trait Notify: Send + Sync {
+    /// Whether this process may send: only the leader may (DHC-2).
+    fn is_leader(&self) -> bool;
+    /// Publishes an Event about a load balancer.
+    fn publish(&self, owner: &Owner, draft: &EventDraft);
+}
+
+/// Why a request to a port failed.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum PortError {
+    /// The interface cannot be used; the port reports when it can.
+    #[error("interface {0} cannot be used: {1}")]
+    Down(String, String),
+    /// It has as many clients as allowed.
+    #[error("interface {0} has {1} clients, which is the limit")]
+    Full(String, usize),
+    /// The client is not as the caller believes.
+    #[error("the client has changed meanwhile")]
+    Changed,
+    /// The task has ended, with the term.
+    #[error("the term is over")]
+    Ended,
+}
+
+/// A request to a port, and where its result goes.
+pub struct Request {
+    /// What to do.
+    pub order: Order,
+    /// Receives the result.
+    pub done: oneshot::Sender<Result<(), PortError>>,
+}
+
+/// What a port is to do.
+#[derive(Debug)]
+pub enum Order {
+    /// Start the client of a record (DHC-1, DHC-2).
+    Start(LeaseSpec),
+    /// Remove a client without a RELEASE, if it still is as it was seen.
+    Stop(Uid, ClientView),
+    /// Give the lease of a record back, and remove its client (DHC-4, DHC-6).
+    Release(LeaseSpec),
+    /// A pool has the address of a client (DHC-5).
+    Decline(Uid, Ipv4Addr),
+}
