@@ -1,7 +1,7 @@
 //! The records of DHCP leases (DHC-1).
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use harvester_lb_api::{IPAllocation, Phase, keys};
 
@@ -52,6 +52,28 @@ impl<'a> Leases<'a> {
 
 /// Whether a record says what its phase needs.
 fn is_readable(record: &IPAllocation) -> bool {
-    let has_address = record.spec.address.parse::<IpAddr>().is_ok();
-    record.spec.lease.is_some() && (record.spec.phase == Phase::Pending || has_address)
+    let Some(lease) = &record.spec.lease else {
+        return false;
+    };
+    let is_address = |text: &str| text.parse::<Ipv4Addr>().is_ok();
+    let server = lease.server.as_deref().is_some_and(is_address);
+    is_hardware_address(&lease.hardware_address)
+        && match record.spec.phase {
+            Phase::Pending => true,
+            Phase::Bound | Phase::Releasing => is_address(&record.spec.address) && server,
+            Phase::Released => is_address(&record.spec.address),
+        }
+}
+
+/// Whether a text is a hardware address of one host, as the DHCP process writes it.
+fn is_hardware_address(text: &str) -> bool {
+    let parts: Vec<Option<u8>> = text
+        .split(':')
+        .map(|part| {
+            u8::from_str_radix(part, 16)
+                .ok()
+                .filter(|_| part.len() == 2)
+        })
+        .collect();
+    parts.len() == 6 && parts.iter().all(Option::is_some) && parts[0].is_some_and(|it| it & 1 == 0)
 }

@@ -10,6 +10,7 @@ fn lease(phase: &str, address: &str) -> IPAllocation {
     lease.spec.pool = String::new();
     lease.spec.lease = Some(made(json!({
         "interface": "mgmt-br", "hardwareAddress": "02:00:00:00:00:01", "clientId": "ff",
+        "server": "192.168.7.1",
     })));
     lease
 }
