@@ -4,7 +4,7 @@ use harvester_lb_api::{Condition, Phase, keys};
 
 use crate::finding::{Finding, ObjectRef, Report, describe, must};
 use crate::kinds;
-use crate::meta::{asked, is_ours, name_of};
+use crate::meta::{annotation, asked, is_ours, name_of};
 use crate::objects::{Lb, Objects};
 
 /// Reason of the condition `Ready` of a load balancer without a lease.
@@ -16,10 +16,15 @@ pub(crate) fn wanted<'a>(objects: &'a Objects<'_>, lb: &Lb<'_>) -> Option<&'a st
     let record = objects.leases.of(lb.uid);
     let bound = record.filter(|record| record.spec.phase == Phase::Bound);
     let bound = bound.map(|record| &*record.spec.address);
-    let service = objects
-        .services
-        .get(&lb.key)
-        .filter(|it| is_ours(&it.metadata));
+    let service = objects.services.get(&lb.key);
+    let slice = objects.slices.get(&lb.key);
+    let is_foreign = service.is_some_and(|it| !is_ours(&it.metadata))
+        || slice.is_some_and(|it| !is_ours(&it.metadata));
+    if is_foreign {
+        // SVC-1: it gets none of its own, with a lease or without; which of the two it is told depends on the mode.
+        let ready = lb.condition("Ready").and_then(|it| it.reason.as_deref());
+        return (ready != Some(WAITING)).then(|| bound.unwrap_or(keys::DHCP_ADDRESS));
+    }
     match (bound, service.map(|service| asked(service))) {
         // What the mode of the operator is, the objects do not say: kube-vip's Service is as good as none.
         (_, Some(keys::DHCP_ADDRESS)) => Some(keys::DHCP_ADDRESS),
@@ -31,11 +36,14 @@ pub(crate) fn wanted<'a>(objects: &'a Objects<'_>, lb: &Lb<'_>) -> Option<&'a st
 
 /// DHC-1, DHC-3: a load balancer without a Service, because it has no lease.
 pub(crate) fn waits(lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
+    // SHR-1: one that asks for the address of another one is told that instead.
+    let is_sharing = annotation(&lb.object.metadata, keys::ANNOTATION_PRIMARY).is_some();
+    let reason = ready.reason.as_deref();
     must!(
         "DHC-1",
         CONDITION_MISMATCH,
         lb,
-        ready.reason.as_deref() == Some(WAITING),
+        reason == Some(WAITING) || (is_sharing && reason == Some("InvalidPrimary")),
         "uses DHCP and has no Service, and the condition Ready is {}",
         describe(ready)
     );
