@@ -105,6 +105,15 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
     }
     match held(objects, lb)[..] {
         [] => waits(objects, lb, ready).map(|()| Some(reason)),
+        // SHR-5: its address is that of others too, and stays until it can move.
+        [(address, pool)]
+            if lb.given == address
+                && !of_named(lb, pool)
+                && reason != "Ready"
+                && sharing::has_others(objects, lb) =>
+        {
+            backends::check_kept_endpoints(objects, lb).map(|()| None)
+        }
         [(address, pool)] => {
             holds(objects, lb, address, pool, reason)?;
             if suits(lb, address) {
@@ -142,6 +151,12 @@ fn held<'a>(objects: &Objects<'a>, lb: &Lb<'_>) -> Vec<(&'a str, &'a str)> {
         .collect()
 }
 
+/// Whether a pool is the one that a load balancer names, or it names none.
+fn of_named(lb: &Lb<'_>, pool: &str) -> bool {
+    let named = lb.object.spec.ip_pool.as_deref().unwrap_or_default();
+    named.is_empty() || named == pool
+}
+
 /// BE-7: whether a load balancer can use this address.
 fn suits(lb: &Lb<'_>, address: &str) -> bool {
     lb.object.spec.workload() != WorkloadType::Vm || !address.contains(':')
@@ -175,7 +190,7 @@ fn holds(
         says.unwrap_or_default()
     );
     let named = lb.object.spec.ip_pool.as_deref().unwrap_or_default();
-    let of_named = named.is_empty() || named == of;
+    let of_named = of_named(lb, of);
     // REQ-4: while what it requests cannot be had, it keeps what it has.
     let has_another =
         requested(lb.object).is_some_and(|it| it.ok() != address.parse().ok() || !of_named);

@@ -353,6 +353,12 @@ pub(crate) fn ports_of_others<'a>(
     (!keys.is_empty()).then(|| ports.collect())
 }
 
+/// Whether others share the Service of a load balancer.
+pub(crate) fn has_others(objects: &Objects<'_>, lb: &Lb<'_>) -> bool {
+    let service = objects.services.get(&lb.key);
+    service.is_some_and(|it| ports_of_others(objects, it, &lb.key).is_some())
+}
+
 /// As text: each port of a Service with its target, in the order of the numbers.
 pub(crate) fn as_shared<'a>(listeners: impl Iterator<Item = &'a Listener>) -> Vec<String> {
     let mut all: Vec<String> = listeners

@@ -268,6 +268,15 @@ impl Keep {
         }
     }
 
+    /// The same, with this address in its status.
+    #[must_use]
+    pub fn naming(mut self, address: Address) -> Self {
+        if let Some(status) = &mut self.status {
+            status.allocated = FieldUpdate::Set(Some(address.allocated));
+        }
+        self
+    }
+
     /// One of VM type with an IPv6 address of an earlier version: it keeps the address and an existing Service, and nothing is
     /// created (BE-7).
     pub fn ipv6(lb: &LoadBalancer, address: Address) -> Self {

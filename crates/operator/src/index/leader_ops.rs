@@ -151,7 +151,7 @@ impl Index {
     pub fn may_release(&self, record: &Record, now: Micros) -> Result<ReleaseVerdict, NotLeader> {
         let RecordSpec { addr, owner, .. } = &record.spec;
         self.with_leader(|leader| {
-            if leader.sharing.shares_record(record) {
+            if leader.sharing.shares_record(record) || leader.joining.contains_key(addr) {
                 return ReleaseVerdict::Shared;
             }
             match leader.ledger.may_release(*addr, &owner.uid, now) {
@@ -160,6 +160,23 @@ impl Index {
             }
         })
         .ok_or(NotLeader)
+    }
+
+    /// The release of an address is about to be sent. False if another load balancer is about to share it; false on a standby.
+    pub fn begin_release(&self, addr: IpAddr) -> bool {
+        self.with_leader(|leader| {
+            let is_free = !leader.joining.contains_key(&addr);
+            if is_free {
+                leader.releasing.insert(addr);
+            }
+            is_free
+        })
+        .unwrap_or(false)
+    }
+
+    /// The release has been answered, or was given up. No-op on a standby.
+    pub fn release_ended(&self, addr: IpAddr) {
+        self.with_leader(|leader| leader.releasing.remove(&addr));
     }
 
     /// The verdict on a manual release (section 6.4), provided that no load balancer of the owner's name exists.

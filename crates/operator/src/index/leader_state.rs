@@ -36,6 +36,10 @@ pub struct LeaderState {
     /// Deleted load balancers whose addresses are not released yet.
     pub(super) deleted_lbs: HashMap<Key, DeletedLb, FxBuildHasher>,
     /// Objects that use features of later versions (IPA-9).
+    /// Addresses whose release was sent and is not answered yet.
+    pub(super) releasing: HashSet<IpAddr>,
+    /// Addresses of others that load balancers are about to name in their status: how many.
+    pub(super) joining: HashMap<IpAddr, usize>,
     /// Leased addresses of load balancers, by the uid of the load balancer (DHC-5).
     leased: HashMap<Key, BTreeMap<Uid, IpAddr>>,
     /// Load balancers that share addresses (SHR-3).
@@ -69,6 +73,8 @@ impl LeaderState {
         Self {
             ledger,
             deleted_lbs: HashMap::default(),
+            releasing: HashSet::default(),
+            joining: HashMap::default(),
             leased: HashMap::default(),
             sharing: sharing::index::Index::default(),
             roles: HashMap::default(),

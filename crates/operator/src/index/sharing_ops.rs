@@ -8,7 +8,7 @@ use std::time::Duration;
 use harvester_lb_core::cached;
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::naming::{Observed, Stored as StoredNames};
-use harvester_lb_ipam::{Grant, Micros, Owner, OwnerId, Record, RecordSpec};
+use harvester_lb_ipam::{Grant, Micros, Owner, OwnerId, Phase, Record, RecordSpec};
 use harvester_lb_object::{Key, Version};
 
 use super::Index;
@@ -116,6 +116,33 @@ impl Index {
     pub fn grant_of(&self, addr: IpAddr) -> Option<Grant> {
         self.with_leader(|leader| leader.ledger.grant_of(addr))
             .flatten()
+    }
+
+    /// A load balancer is about to name the address of another one in its status: until [`join_ended`](Self::join_ended) that is not
+    /// released. False if it is being released, or is not Bound any more (IPA-6); false on a standby.
+    pub fn begin_join(&self, addr: IpAddr) -> bool {
+        self.with_leader(|leader| {
+            let record = leader.ledger.record(addr);
+            let is_bound = record.is_some_and(|it| it.spec.phase == Phase::Bound);
+            let may_join = is_bound && !leader.releasing.contains(&addr);
+            if may_join {
+                *leader.joining.entry(addr).or_insert(0_usize) += 1;
+            }
+            may_join
+        })
+        .unwrap_or(false)
+    }
+
+    /// Its status names the address by now, or does not. No-op on a standby.
+    pub fn join_ended(&self, addr: IpAddr) {
+        self.with_leader(|leader| {
+            if let Some(left) = leader.joining.get_mut(&addr) {
+                *left = left.saturating_sub(1);
+                if *left == 0 {
+                    leader.joining.remove(&addr);
+                }
+            }
+        });
     }
 
     /// Whether a load balancer has an address, or may have one, without a word of its status; false on a standby.

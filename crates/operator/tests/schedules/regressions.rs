@@ -218,5 +218,21 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
                 ],
             ),
         ),
+        (
+            "the status of a primary whose pool has gone names the address that the Service has for others",
+            plan(
+                Style {
+                    watch: [10, 10, 40, 2, 40, 40, 10, 10],
+                    ..smooth
+                },
+                &[
+                    Act::CreateLb(0, lb(true, None)),
+                    Act::CreatePool(1, ranges(22, 23), 60, 2),
+                    Act::CreateLb(1, lb(true, None)),
+                    Act::Ask(0, Asked::Primary(1)),
+                    Act::NamePool(1, Some(3)),
+                ],
+            ),
+        ),
     ]
 }

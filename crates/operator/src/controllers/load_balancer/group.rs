@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use harvester_lb_api::{Ipam, LoadBalancer, keys};
+use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType, keys};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{CachedService, Lb};
 use harvester_lb_core::desired::{self, Ownership};
-use harvester_lb_core::plan::{Goal, Keep, Next, Objects, Primary, Secondary, Sharing, Waiting};
+use harvester_lb_core::plan::{
+    Address, Goal, Keep, Next, Objects, Primary, Secondary, Sharing, Waiting,
+};
 use harvester_lb_core::sharing::group::{self, Role};
 use harvester_lb_core::sharing::index;
 use harvester_lb_core::sharing::membership::fault_of;
@@ -202,13 +204,24 @@ pub async fn goal(
         }
         Standing::Own(None) | Standing::Leaving(_) => {
             let group = Group::of(ctx, key);
-            let is_primary = group.is_some_and(|it| it.snapshot().secondaries().next().is_some());
+            let snapshot = group.as_ref().map(Group::snapshot);
+            let is_primary = |it: &Snapshot<'_>| it.secondaries().next().is_some();
+            let snapshot = snapshot.filter(is_primary);
+            let is_primary = snapshot.is_some();
+            let own = |it: &&Record| it.spec.owner == spec::owner(&lb.metadata);
+            let record = snapshot.and_then(|it| Some(it.record.filter(own)?.spec.addr));
             let shared = is_primary.then_some(Shared::Primary);
             let goal = allocate::goal(ctx, key, lb, checked, shared).await?;
             // Its address is that of others too: it stays until the load balancer can move (REL-4, SHR-5).
             Ok(match goal {
                 Goal::Wait(_, waiting) if is_primary && ctx.index.holds_address(key) => {
-                    Goal::Keep(Keep::until(lb, waiting.readiness, Next::Resync))
+                    let keep = Keep::until(lb, waiting.readiness, Next::Resync);
+                    // The Service has it for them, so the status names it first (IPA-6).
+                    let grant = record.and_then(|addr| ctx.index.grant_of(addr));
+                    Goal::Keep(match grant {
+                        Some(grant) => keep.naming(Address::granted(lb, grant, Vec::new())),
+                        None => keep,
+                    })
                 }
                 goal => goal,
             })
@@ -246,18 +259,23 @@ pub fn standing(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Standing {
 
 fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Group)>) -> Standing {
     let mut refusal = fault_of(lb).map(|why| (why.reason(), why.to_string()));
-    if let (Some((named, group)), None) = (asked, &refusal) {
-        let snapshot = group.snapshot();
+    if let (Some((named, asked)), None) = (asked, &refusal) {
+        let snapshot = asked.snapshot();
         let role = snapshot.roles.get(&*key.name);
         ctx.index.saw_role(named, key, role);
         match (role, snapshot.record) {
-            (Some(Role::Member { .. }), Some(_)) => match group.hindrance(lb) {
+            (Some(Role::Member { .. }), Some(_)) => match asked.hindrance(lb) {
                 None => return Standing::Member(named.clone()),
                 hindrance => refusal = hindrance,
             },
             (Some(Role::Member { .. }), None) => {
                 let message = format!("load balancer {} has no address", named.name);
-                if telling::was_of_another(lb) {
+                // The record was deleted by hand. Without the Service too the address is gone: the primary has given it up just
+                // when this one joined.
+                let uid = lb.metadata.uid.as_deref().unwrap_or_default();
+                let is_served = lb.spec.workload() == WorkloadType::Cluster
+                    || group::is_owner(snapshot.service, uid);
+                if telling::was_of_another(lb) && is_served {
                     return Standing::Interrupted(status::WAITING_FOR_PRIMARY, message);
                 }
                 refusal = Some((status::WAITING_FOR_PRIMARY, message));

@@ -150,11 +150,19 @@ async fn release_records(
                 debug!(lb = %key, address = %record.spec.addr, reason = "other load balancers share the address", "address not released");
                 all = false;
             }
-            ReleaseVerdict::Release(released) => match release_one(ctx, &record, &released).await {
-                // A refusal for one address does not delay the others (RUN-1).
-                Err(error) if error.is_refusal() => failed = Some(error),
-                other => other?,
-            },
+            ReleaseVerdict::Release(_) if !ctx.index.begin_release(record.spec.addr) => {
+                debug!(lb = %key, address = %record.spec.addr, reason = "another load balancer joins", "address not released");
+                all = false;
+            }
+            ReleaseVerdict::Release(released) => {
+                let done = release_one(ctx, &record, &released).await;
+                ctx.index.release_ended(record.spec.addr);
+                match done {
+                    // A refusal for one address does not delay the others (RUN-1).
+                    Err(error) if error.is_refusal() => failed = Some(error),
+                    other => other?,
+                }
+            }
             ReleaseVerdict::Blocked(why @ (Blocked::Shown { .. } | Blocked::Unreadable)) => {
                 debug!(lb = %key, address = %record.spec.addr, reason = %why, "address not released");
                 all = false;

@@ -1,6 +1,7 @@
 //! The second half of a reconcile: from the goal of a load balancer to its last write.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use harvester_lb_api::LoadBalancer;
@@ -11,6 +12,7 @@ use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::{
     self, Address, Applied, Goal, Kind, Next, Objects, ServiceOf, Sharing, View,
 };
+use harvester_lb_ipam::addr;
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::Duration;
@@ -58,7 +60,15 @@ pub async fn walk(
             ..observe::view(ctx, &lb, objects, goal)
         };
         let plan = plan::plan(&view, goal);
+        let joins = joins(&view, goal);
+        if joins.is_some_and(|addr| !ctx.index.begin_join(addr)) {
+            let why = format!("the address of {of} is being released");
+            return Err(WriteError::Conflict(why));
+        }
         let outcome = apply::apply(ctx, &view, &plan).await;
+        if let Some(addr) = joins {
+            ctx.index.join_ended(addr);
+        }
         if let (Sharing::Primary(_), Some(vm)) = (&view.sharing, vm) {
             group::names_written(ctx, &Stored::of(ctx, key).objects(key), vm);
         }
@@ -116,6 +126,14 @@ pub async fn walk(
         };
         release::release_extra_records(ctx, key, written, plan.extra_records).await?;
         return outcome.error.map_or(Ok(next), Err);
+    }
+}
+
+/// The address of another load balancer that this one is to share: it must not be released while the status is given it (IPA-6).
+fn joins(view: &View<'_>, goal: &Goal) -> Option<IpAddr> {
+    match (&view.sharing, goal) {
+        (Sharing::Secondary(_), Goal::Serve(_, address)) => addr::parse(&address.load_balancer_ip),
+        _ => None,
     }
 }
 
