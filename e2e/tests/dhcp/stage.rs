@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{DhcpLease, IPAllocation, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::reset;
 use harvester_lb_e2e::world::{SOON, TEST_TIMINGS, repository};
 use harvester_lb_fixtures::{vm_spec, with};
@@ -51,6 +52,17 @@ async fn account(world: &World) -> anyhow::Result<PathBuf> {
 
 /// Starts the DHCP process, and waits until it is ready.
 pub async fn start(world: &World, mode: &str) -> anyhow::Result<Arc<Process>> {
+    start_as(world, NODE, mode, "dhcp").await
+}
+
+/// Starts the DHCP process on a node, in a Pod of this uid. One with the uid of the leader that was killed takes its Lease over
+/// at once.
+pub async fn start_as(
+    world: &World,
+    node: &str,
+    mode: &str,
+    uid: &str,
+) -> anyhow::Result<Arc<Process>> {
     let kubeconfig = account(world).await?;
     let kubeconfig = kubeconfig.to_str().context("the kubeconfig's path")?;
     let binary = world.binary().to_str().context("the binary's path")?;
@@ -66,12 +78,13 @@ pub async fn start(world: &World, mode: &str) -> anyhow::Result<Arc<Process>> {
         ("KUBECONFIG", kubeconfig),
         ("LOGLEVEL", "info,harvester_load_balancer=debug"),
         ("HLB_TIMINGS", TEST_TIMINGS),
-        ("POD_UID", "dhcp"),
+        ("POD_UID", uid),
     ];
-    let process = world.cluster.spawn(NODE, binary, &flags, &env, "dhcp")?;
+    let log = format!("dhcp-{node}");
+    let process = world.cluster.spawn(node, binary, &flags, &env, &log)?;
     process
         .ready(SOON, || async {
-            let ready = world.get(NODE, "/readyz").await;
+            let ready = world.get(node, "/readyz").await;
             Ok(ready.is_ok_and(|(code, _)| code == 200))
         })
         .await?;
@@ -164,6 +177,16 @@ pub async fn dnsmasq(world: &World, range: &RangeInclusive<u8>) -> anyhow::Resul
     Dhcp::dnsmasq(&world.cluster, lan(*range.start()), lan(*range.end())).await
 }
 
+/// The same with further flags.
+pub async fn dnsmasq_with(
+    world: &World,
+    range: &RangeInclusive<u8>,
+    flags: &[&str],
+) -> anyhow::Result<Dhcp> {
+    let (first, last) = (lan(*range.start()), lan(*range.end()));
+    Dhcp::dnsmasq_with(&world.cluster, first, last, flags).await
+}
+
 /// Kea with this range, and leases that are renewed within seconds.
 pub async fn kea(world: &World, range: &RangeInclusive<u8>) -> anyhow::Result<Dhcp> {
     let (first, last) = (lan(*range.start()), lan(*range.end()));
@@ -241,6 +264,25 @@ pub async fn delete(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
     let ns = lb.metadata.namespace.as_deref().unwrap_or_default();
     let name = lb.metadata.name.as_deref().unwrap_or_default();
     world.delete_lb(ns, name).await
+}
+
+/// Clients of the DHCP process on a node that are in a state.
+pub async fn clients(world: &World, node: &str, state: &str) -> anyhow::Result<f64> {
+    let figures = MetricsSnapshot::read(world, node).await?;
+    Ok(figures.sum("harvester_lb_dhcp_clients", |series| {
+        series.label("state") == state
+    }))
+}
+
+/// Waits until so many clients of the DHCP process on a node are in a state.
+pub async fn in_state(world: &World, node: &str, state: &str, count: u8) -> anyhow::Result<()> {
+    let what = format!("{count} clients {state} on {node}");
+    eventually(&what, SOON, || async {
+        let found = clients(world, node, state).await?;
+        ensure!(found + 0.5 > f64::from(count), "there are {found}");
+        Ok(Some(()))
+    })
+    .await
 }
 
 /// A counter of the DHCP process.
