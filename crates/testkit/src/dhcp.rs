@@ -2,6 +2,7 @@
 //!
 //! Tests that use them pass their names to [`crate::enter_with`], so that they are installed.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -131,4 +132,32 @@ impl Dhcp {
     pub fn leases(&self) -> String {
         std::fs::read_to_string(&self.leases).unwrap_or_default()
     }
+
+    /// The addresses that are leased, each as often as the server has it.
+    pub fn held(&self) -> Vec<Ipv4Addr> {
+        let leases = self.leases();
+        if leases.starts_with("address,") {
+            return held_by_kea(&leases);
+        }
+        let lines = leases.lines().filter_map(|line| {
+            let address = line.split_whitespace().nth(2)?;
+            address.parse().ok()
+        });
+        lines.collect()
+    }
+}
+
+/// Kea appends a row for each change: the last one of an address counts. A lease that was given back has the lifetime 0.
+fn held_by_kea(leases: &str) -> Vec<Ipv4Addr> {
+    let mut held = BTreeMap::new();
+    for line in leases.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        if let [address, _, _, lifetime, ..] = cells[..]
+            && let Ok(address) = address.parse()
+        {
+            held.insert(address, lifetime != "0");
+        }
+    }
+    let held = held.into_iter().filter(|(_, is_held)| *is_held);
+    held.map(|(address, _)| address).collect()
 }

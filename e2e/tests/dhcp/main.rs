@@ -12,20 +12,9 @@ use std::process::ExitCode;
 
 use harvester_lb_e2e::{audited_cluster_options, run, tests};
 
-mod forged;
-mod killed;
 mod leases;
-mod many;
 mod modes;
 mod servers;
-mod stage;
-mod wire;
-
-use forged::dhc_3_what_no_server_has_sent_is_ignored;
-use killed::{
-    dhc_2_killed_in_each_state_and_restarted, dhc_2_killed_in_each_state_with_a_standby,
-    dhc_2_killed_while_the_server_is_away,
-};
 
 use leases::{
     dhc_1_a_lease_is_recorded, dhc_2_killed_and_restarted_it_keeps_its_address,
@@ -34,10 +23,6 @@ use leases::{
     dhc_4_nothing_is_given_back_while_a_service_has_the_address,
     dhc_4_what_went_while_the_process_was_down, dhc_5_an_address_that_a_pool_holds,
     dhc_5_an_address_that_another_host_has, ipa_5_a_record_that_somebody_edits_meanwhile,
-};
-use many::{
-    dhc_1_a_hundred_leases_at_once, dhc_1_no_address_is_left,
-    dhc_1_twenty_leases_while_a_third_of_all_frames_is_lost,
 };
 use modes::{
     dhc_6_kube_vip_takes_over, dhc_6_no_discover_while_kube_vip_has_a_client,
@@ -61,16 +46,9 @@ fn main() -> ExitCode {
         dhc_5_an_address_that_a_pool_holds,
         dhc_6_no_discover_while_kube_vip_has_a_client,
         dhc_6_kube_vip_takes_over,
-        dhc_1_a_hundred_leases_at_once,
-        dhc_1_no_address_is_left,
-        dhc_1_twenty_leases_while_a_third_of_all_frames_is_lost,
         dhc_1_a_reservation_by_hardware_address,
         dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server,
-        dhc_2_killed_in_each_state_and_restarted,
-        dhc_2_killed_in_each_state_with_a_standby,
-        dhc_2_killed_while_the_server_is_away,
         dhc_3_a_nak_after_the_range_has_changed,
-        dhc_3_what_no_server_has_sent_is_ignored,
         ipa_5_a_record_that_somebody_edits_meanwhile,
         section_1_each_right_of_the_dhcp_process_is_used,
     ];

@@ -10,15 +10,13 @@ use harvester_lb_testkit::{Dhcp, lan};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::stage::{
-    NODE, address, bound, clients, delete, dnsmasq_with, given_back, held, in_state, lease, leased,
-    leased_spec, no_record, phase, record_until, set, start,
+use harvester_lb_e2e::leases::{
+    EARLY, NODE, address, bound, clients, delete, dnsmasq_with, given_back, held, in_state, lease,
+    leased, leased_spec, no_record, phase, record_until, set, start,
 };
 
 /// Lifetime of Kea's leases. T1 is after 4 s, T2 after 6 s.
 const LIFETIME: Duration = Duration::from_secs(20);
-/// Flags of dnsmasq: T1 is after 4 s.
-pub const EARLY: &str = "--dhcp-option=58,4";
 /// A hardware address that a server knows.
 const RESERVED: &str = "02:00:5e:10:00:2a";
 

@@ -10,8 +10,9 @@ use harvester_lb_testkit::lan;
 pub const NO_REPLIES: &str = "udp sport 67 ip saddr 192.168.100.1 drop";
 /// A rule: what dnsmasq acknowledges is not known to the client. Its option 53 is the first one.
 pub const NO_ACKS: &str = "udp sport 67 @th,1984,24 0x350105 drop";
-/// Rules: a third of all frames to and from node1 is lost. Its port has this name.
-pub const LOSS: &str = "iifname \"p1-11\" numgen random mod 100 < 30 drop\noifname \"p1-11\" numgen random mod 100 < 30 drop";
+/// Rules: three of ten frames are lost between gw and node1, whose ports have these names.
+pub const LOSS: &str = "iifname \"p1-11\" oifname \"p1-1\" numgen random mod 10 < 3 drop
+iifname \"p1-1\" oifname \"p1-11\" numgen random mod 10 < 3 drop";
 
 /// A rule at the bridge of the LAN, which each message between client and server passes. Dropping it ends it.
 pub struct Filter<'a>(&'a World);

@@ -12,12 +12,11 @@ use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::{Dhcp, Process, eventually};
 use serde_json::json;
 
-use crate::servers::EARLY;
-use crate::stage::{
-    NODE, address, bound, delete, dnsmasq, dnsmasq_with, held, in_state, lease, leased, no_record,
-    phase, record_until, serve, set, start_as, unserve,
-};
 use crate::wire::{Filter, NO_ACKS, NO_REPLIES, asked};
+use harvester_lb_e2e::leases::{
+    EARLY, NODE, address, bound, delete, dnsmasq, dnsmasq_with, held, in_state, lease, leased,
+    no_record, phase, record_until, serve, set, start_as, unserve,
+};
 
 /// The node of the standby.
 const OTHER: &str = "node2";

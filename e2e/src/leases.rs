@@ -1,4 +1,4 @@
-//! Shared by the tests: the DHCP process, records of leases, lease files of the servers.
+//! Shared by the tests of DHCP leases: the DHCP process, records of leases, lease files of the servers.
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
@@ -8,25 +8,20 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{DhcpLease, IPAllocation, LoadBalancer, Phase};
-use harvester_lb_e2e::World;
-use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
-use harvester_lb_e2e::quiet::reset;
-use harvester_lb_e2e::world::{SOON, TEST_TIMINGS, repository};
 use harvester_lb_fixtures::{vm_spec, with};
 use harvester_lb_testkit::{Dhcp, Process, eventually, lan};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::metrics_snapshot::MetricsSnapshot;
+use crate::quiet::reset;
+use crate::world::{QUICK_LEASE, SOON, TEST_TIMINGS, World, repository};
+
 /// The node whose network the DHCP process uses.
 pub const NODE: &str = "node1";
-/// A Lease that expires soon, so that a process that was killed need not be waited for; it has the pod uid of the next one
-/// as well.
-const LEASE: [&str; 3] = [
-    "--lease-duration=3s",
-    "--lease-renew-deadline=2s",
-    "--lease-retry-period=500ms",
-];
+/// Flags of dnsmasq: T1 is after 4 s.
+pub const EARLY: &str = "--dhcp-option=58,4";
 
 /// An empty cluster and a namespace.
 pub async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
@@ -73,7 +68,7 @@ pub async fn start_as(
         "--dhcp-interface=eth0",
         "--admin-address=[::]:8081",
     ];
-    flags.extend(LEASE);
+    flags.extend(QUICK_LEASE);
     let env = [
         ("KUBECONFIG", kubeconfig),
         ("LOGLEVEL", "info,harvester_load_balancer=debug"),
@@ -157,7 +152,7 @@ pub async fn no_record(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
 /// The addresses of a test's range that the server has as leased, each as often as it is there. The servers keep the leases of
 /// earlier tests.
 pub fn held(server: &Dhcp, range: &RangeInclusive<u8>) -> Vec<Ipv4Addr> {
-    let mut held = all_held(&server.leases());
+    let mut held = server.held();
     held.retain(|address| (lan(*range.start())..=lan(*range.end())).contains(address));
     held
 }
@@ -165,8 +160,7 @@ pub fn held(server: &Dhcp, range: &RangeInclusive<u8>) -> Vec<Ipv4Addr> {
 /// Waits until the server has no lease of an address.
 pub async fn given_back(server: &Dhcp, address: Ipv4Addr) -> anyhow::Result<()> {
     eventually(&format!("{address} given back"), SOON, || async {
-        let leases = server.leases();
-        ensure!(!all_held(&leases).contains(&address), "{leases}");
+        ensure!(!server.held().contains(&address), "{}", server.leases());
         Ok(Some(()))
     })
     .await
@@ -195,32 +189,6 @@ pub async fn kea(world: &World, range: &RangeInclusive<u8>) -> anyhow::Result<Dh
 
 /// Lifetime of Kea's leases.
 const SHORT: Duration = Duration::from_secs(16);
-
-fn all_held(leases: &str) -> Vec<Ipv4Addr> {
-    if leases.starts_with("address,") {
-        return held_by_kea(leases);
-    }
-    let lines = leases.lines().filter_map(|line| {
-        let address = line.split_whitespace().nth(2)?;
-        address.parse().ok()
-    });
-    lines.collect()
-}
-
-/// Kea appends a row for each change: the last one of an address counts. A lease that was given back has the lifetime 0.
-fn held_by_kea(leases: &str) -> Vec<Ipv4Addr> {
-    let mut held = std::collections::BTreeMap::new();
-    for line in leases.lines().skip(1) {
-        let cells: Vec<&str> = line.split(',').collect();
-        if let [address, _, _, lifetime, ..] = cells[..]
-            && let Ok(address) = address.parse()
-        {
-            held.insert(address, lifetime != "0");
-        }
-    }
-    let held = held.into_iter().filter(|(_, is_held)| *is_held);
-    held.map(|(address, _)| address).collect()
-}
 
 /// A Service as the operator makes it, with this address.
 pub async fn serve(

@@ -10,14 +10,13 @@ use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::{GATEWAY, eventually, lan};
 
-use crate::servers::EARLY;
-use crate::stage::{
-    NODE, address, delete, dnsmasq_with, given_back, in_state, lease, leased, no_record, phase,
-    record_name, record_until, set, start,
-};
 use crate::wire::{
     ACK, Filter, Forged, IMPOSTOR, Impostor, NAK, NO_REPLIES, OFFER, asked, hardware, last_request,
     seconds, server,
+};
+use harvester_lb_e2e::leases::{
+    EARLY, NODE, address, delete, dnsmasq_with, given_back, in_state, lease, leased, no_record,
+    phase, record_name, record_until, set, start,
 };
 
 /// Messages in a row, fewer than a socket's buffer holds.
