@@ -114,7 +114,7 @@ image: ## Build the container image and its bill of materials, in target/image: 
 # Measures the program of the image, or the one that HLB_OPERATOR names. It is built alone, as it is shipped; the measuring
 # programs are optimised too.
 # ROWS="name name" selects measurements: size ledger ledger-scale admission prober cluster machines events verdicts scale
-# check large webhook api-cpu. The results are also written to target/bench.md and target/bench.json.
+# check large webhook dhcp api-cpu. The results are also written to target/bench.md and target/bench.json.
 bench: plane tools ## Measure the operator, compared with what the API server and the kernel can do: an hour
 	$(CARGO) build --release --locked --package harvester-lb-prober --package harvester-lb-ipam --package harvester-lb-core \
 		--example load --example ledger --example admission

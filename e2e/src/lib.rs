@@ -13,6 +13,7 @@ pub mod go;
 pub mod history_checker;
 mod http;
 pub mod image;
+pub mod leases;
 pub mod lives;
 pub mod metrics_snapshot;
 pub mod permissions;

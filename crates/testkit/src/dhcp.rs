@@ -2,12 +2,13 @@
 //!
 //! Tests that use them pass their names to [`crate::enter_with`], so that they are installed.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::layout::GATEWAY;
 use crate::process::Process;
@@ -28,6 +29,16 @@ impl Dhcp {
         cluster: &TestCluster,
         first: Ipv4Addr,
         last: Ipv4Addr,
+    ) -> anyhow::Result<Self> {
+        Self::dnsmasq_with(cluster, first, last, &[]).await
+    }
+
+    /// The same with further flags, such as a reservation.
+    pub async fn dnsmasq_with(
+        cluster: &TestCluster,
+        first: Ipv4Addr,
+        last: Ipv4Addr,
+        flags: &[&str],
     ) -> anyhow::Result<Self> {
         let leases = cluster.folder().join("dnsmasq.leases");
         let args = [
@@ -50,6 +61,7 @@ impl Dhcp {
             // Otherwise it pings each address for 3 s before it offers it.
             "--no-ping",
         ];
+        let args = [&args, flags].concat();
         let process = cluster.spawn("gw", "dnsmasq", &args, &[], "dnsmasq")?;
         let started = || async { Ok(process.log().contains("DHCP, sockets bound")) };
         process.ready(START, started).await?;
@@ -63,7 +75,26 @@ impl Dhcp {
         last: Ipv4Addr,
         lifetime: Duration,
     ) -> anyhow::Result<Self> {
+        Self::kea_with(cluster, first, last, lifetime, &json!({})).await
+    }
+
+    /// The same with further settings of the subnet, such as reservations; they replace those that are here.
+    pub async fn kea_with(
+        cluster: &TestCluster,
+        first: Ipv4Addr,
+        last: Ipv4Addr,
+        lifetime: Duration,
+        of_subnet: &Value,
+    ) -> anyhow::Result<Self> {
         let leases = cluster.folder().join("kea-leases.csv");
+        let mut subnet = json!({
+            "id": 1, "interface": "eth0", "subnet": "192.168.100.0/24",
+            "pools": [{"pool": format!("{first}-{last}")}],
+            "option-data": [{"name": "routers", "data": GATEWAY.to_string()}],
+        });
+        for (name, value) in of_subnet.as_object().into_iter().flatten() {
+            subnet[name] = value.clone();
+        }
         let config = json!({"Dhcp4": {
             "authoritative": true,
             "interfaces-config": {"interfaces": ["eth0"], "dhcp-socket-type": "raw"},
@@ -72,11 +103,7 @@ impl Dhcp {
                 "type": "memfile", "persist": true, "name": leases, "lfc-interval": 0,
             },
             "valid-lifetime": lifetime.as_secs(),
-            "subnet4": [{
-                "id": 1, "interface": "eth0", "subnet": "192.168.100.0/24",
-                "pools": [{"pool": format!("{first}-{last}")}],
-                "option-data": [{"name": "routers", "data": GATEWAY.to_string()}],
-            }],
+            "subnet4": [subnet],
             "loggers": [{
                 "name": "kea-dhcp4", "severity": "DEBUG", "debuglevel": 15,
                 "output_options": [{"output": "stdout"}],
@@ -105,4 +132,32 @@ impl Dhcp {
     pub fn leases(&self) -> String {
         std::fs::read_to_string(&self.leases).unwrap_or_default()
     }
+
+    /// The addresses that are leased, each as often as the server has it.
+    pub fn held(&self) -> Vec<Ipv4Addr> {
+        let leases = self.leases();
+        if leases.starts_with("address,") {
+            return held_by_kea(&leases);
+        }
+        let lines = leases.lines().filter_map(|line| {
+            let address = line.split_whitespace().nth(2)?;
+            address.parse().ok()
+        });
+        lines.collect()
+    }
+}
+
+/// Kea appends a row for each change: the last one of an address counts. A lease that was given back has the lifetime 0.
+fn held_by_kea(leases: &str) -> Vec<Ipv4Addr> {
+    let mut held = BTreeMap::new();
+    for line in leases.lines().skip(1) {
+        let cells: Vec<&str> = line.split(',').collect();
+        if let [address, _, _, lifetime, ..] = cells[..]
+            && let Ok(address) = address.parse()
+        {
+            held.insert(address, lifetime != "0");
+        }
+    }
+    let held = held.into_iter().filter(|(_, is_held)| *is_held);
+    held.map(|(address, _)| address).collect()
 }

@@ -6,6 +6,7 @@
 mod api_cpu;
 mod check;
 mod cluster;
+mod dhcp;
 mod driver;
 mod event_writer;
 mod events;
@@ -44,6 +45,7 @@ const NAMES: &[&str] = &[
     "check",
     "large",
     "webhook",
+    "dhcp",
     "api-cpu",
 ];
 
@@ -91,6 +93,7 @@ async fn measure(name: &str, report: &mut Report) -> anyhow::Result<()> {
         "check" => check::run(&world, report).await,
         "large" => large::run(world, report).await,
         "webhook" => webhook::run(&world, report).await,
+        "dhcp" => dhcp::run(&world, report).await,
         _ => api_cpu::run(&world, report).await,
     }
 }

@@ -12,11 +12,11 @@ mod bench;
 
 use std::process::ExitCode;
 
-use harvester_lb_testkit::enter;
+use harvester_lb_testkit::enter_with;
 
 #[allow(clippy::print_stderr, reason = "the way to the user")]
 fn main() -> ExitCode {
-    enter();
+    enter_with(&["kea-dhcp4"]);
     let wanted: Vec<String> = std::env::args().skip(1).collect();
     let runtime = match tokio::runtime::Builder::new_multi_thread()
         .enable_all()

@@ -12,7 +12,7 @@ use harvester_lb_testkit::{GATEWAY, consistently, eventually, lan};
 use kube::api::PostParams;
 use serde_json::json;
 
-use crate::stage::{
+use harvester_lb_e2e::leases::{
     NODE, address, bound, counter, delete, dnsmasq, given_back, held, kea, lease, leased,
     no_record, phase, record_name, record_until, serve, set, start, unserve,
 };

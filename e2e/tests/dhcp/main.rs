@@ -14,7 +14,7 @@ use harvester_lb_e2e::{audited_cluster_options, run, tests};
 
 mod leases;
 mod modes;
-mod stage;
+mod servers;
 
 use leases::{
     dhc_1_a_lease_is_recorded, dhc_2_killed_and_restarted_it_keeps_its_address,
@@ -27,6 +27,11 @@ use leases::{
 use modes::{
     dhc_6_kube_vip_takes_over, dhc_6_no_discover_while_kube_vip_has_a_client,
     section_1_each_right_of_the_dhcp_process_is_used,
+};
+use servers::{
+    dhc_1_a_reservation_by_hardware_address,
+    dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server,
+    dhc_3_a_nak_after_the_range_has_changed,
 };
 
 fn main() -> ExitCode {
@@ -41,6 +46,9 @@ fn main() -> ExitCode {
         dhc_5_an_address_that_a_pool_holds,
         dhc_6_no_discover_while_kube_vip_has_a_client,
         dhc_6_kube_vip_takes_over,
+        dhc_1_a_reservation_by_hardware_address,
+        dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server,
+        dhc_3_a_nak_after_the_range_has_changed,
         ipa_5_a_record_that_somebody_edits_meanwhile,
         section_1_each_right_of_the_dhcp_process_is_used,
     ];

@@ -10,7 +10,7 @@ use harvester_lb_e2e::{World, permissions, requests};
 use harvester_lb_testkit::{consistently, eventually, lan};
 use serde_json::json;
 
-use crate::stage::{
+use harvester_lb_e2e::leases::{
     USER, address, bound, counter, dnsmasq, given_back, held, lease, leased, no_record, phase,
     serve, set, start, unserve,
 };

@@ -1,4 +1,4 @@
-//! Shared by the tests: the DHCP process, records of leases, lease files of the servers.
+//! Shared by the tests of DHCP leases: the DHCP process, records of leases, lease files of the servers.
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
@@ -8,24 +8,20 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{DhcpLease, IPAllocation, LoadBalancer, Phase};
-use harvester_lb_e2e::World;
-use harvester_lb_e2e::quiet::reset;
-use harvester_lb_e2e::world::{SOON, TEST_TIMINGS, repository};
 use harvester_lb_fixtures::{vm_spec, with};
 use harvester_lb_testkit::{Dhcp, Process, eventually, lan};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 
+use crate::metrics_snapshot::MetricsSnapshot;
+use crate::quiet::reset;
+use crate::world::{QUICK_LEASE, SOON, TEST_TIMINGS, World, repository};
+
 /// The node whose network the DHCP process uses.
 pub const NODE: &str = "node1";
-/// A Lease that expires soon, so that a process that was killed need not be waited for; it has the pod uid of the next one
-/// as well.
-const LEASE: [&str; 3] = [
-    "--lease-duration=3s",
-    "--lease-renew-deadline=2s",
-    "--lease-retry-period=500ms",
-];
+/// Flags of dnsmasq: T1 is after 4 s.
+pub const EARLY: &str = "--dhcp-option=58,4";
 
 /// An empty cluster and a namespace.
 pub async fn set(world: &World, ns: &str) -> anyhow::Result<()> {
@@ -51,6 +47,17 @@ async fn account(world: &World) -> anyhow::Result<PathBuf> {
 
 /// Starts the DHCP process, and waits until it is ready.
 pub async fn start(world: &World, mode: &str) -> anyhow::Result<Arc<Process>> {
+    start_as(world, NODE, mode, "dhcp").await
+}
+
+/// Starts the DHCP process on a node, in a Pod of this uid. One with the uid of the leader that was killed takes its Lease over
+/// at once.
+pub async fn start_as(
+    world: &World,
+    node: &str,
+    mode: &str,
+    uid: &str,
+) -> anyhow::Result<Arc<Process>> {
     let kubeconfig = account(world).await?;
     let kubeconfig = kubeconfig.to_str().context("the kubeconfig's path")?;
     let binary = world.binary().to_str().context("the binary's path")?;
@@ -61,17 +68,18 @@ pub async fn start(world: &World, mode: &str) -> anyhow::Result<Arc<Process>> {
         "--dhcp-interface=eth0",
         "--admin-address=[::]:8081",
     ];
-    flags.extend(LEASE);
+    flags.extend(QUICK_LEASE);
     let env = [
         ("KUBECONFIG", kubeconfig),
         ("LOGLEVEL", "info,harvester_load_balancer=debug"),
         ("HLB_TIMINGS", TEST_TIMINGS),
-        ("POD_UID", "dhcp"),
+        ("POD_UID", uid),
     ];
-    let process = world.cluster.spawn(NODE, binary, &flags, &env, "dhcp")?;
+    let log = format!("dhcp-{node}");
+    let process = world.cluster.spawn(node, binary, &flags, &env, &log)?;
     process
         .ready(SOON, || async {
-            let ready = world.get(NODE, "/readyz").await;
+            let ready = world.get(node, "/readyz").await;
             Ok(ready.is_ok_and(|(code, _)| code == 200))
         })
         .await?;
@@ -144,7 +152,7 @@ pub async fn no_record(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
 /// The addresses of a test's range that the server has as leased, each as often as it is there. The servers keep the leases of
 /// earlier tests.
 pub fn held(server: &Dhcp, range: &RangeInclusive<u8>) -> Vec<Ipv4Addr> {
-    let mut held = all_held(&server.leases());
+    let mut held = server.held();
     held.retain(|address| (lan(*range.start())..=lan(*range.end())).contains(address));
     held
 }
@@ -152,8 +160,7 @@ pub fn held(server: &Dhcp, range: &RangeInclusive<u8>) -> Vec<Ipv4Addr> {
 /// Waits until the server has no lease of an address.
 pub async fn given_back(server: &Dhcp, address: Ipv4Addr) -> anyhow::Result<()> {
     eventually(&format!("{address} given back"), SOON, || async {
-        let leases = server.leases();
-        ensure!(!all_held(&leases).contains(&address), "{leases}");
+        ensure!(!server.held().contains(&address), "{}", server.leases());
         Ok(Some(()))
     })
     .await
@@ -164,6 +171,16 @@ pub async fn dnsmasq(world: &World, range: &RangeInclusive<u8>) -> anyhow::Resul
     Dhcp::dnsmasq(&world.cluster, lan(*range.start()), lan(*range.end())).await
 }
 
+/// The same with further flags.
+pub async fn dnsmasq_with(
+    world: &World,
+    range: &RangeInclusive<u8>,
+    flags: &[&str],
+) -> anyhow::Result<Dhcp> {
+    let (first, last) = (lan(*range.start()), lan(*range.end()));
+    Dhcp::dnsmasq_with(&world.cluster, first, last, flags).await
+}
+
 /// Kea with this range, and leases that are renewed within seconds.
 pub async fn kea(world: &World, range: &RangeInclusive<u8>) -> anyhow::Result<Dhcp> {
     let (first, last) = (lan(*range.start()), lan(*range.end()));
@@ -172,32 +189,6 @@ pub async fn kea(world: &World, range: &RangeInclusive<u8>) -> anyhow::Result<Dh
 
 /// Lifetime of Kea's leases.
 const SHORT: Duration = Duration::from_secs(16);
-
-fn all_held(leases: &str) -> Vec<Ipv4Addr> {
-    if leases.starts_with("address,") {
-        return held_by_kea(leases);
-    }
-    let lines = leases.lines().filter_map(|line| {
-        let address = line.split_whitespace().nth(2)?;
-        address.parse().ok()
-    });
-    lines.collect()
-}
-
-/// Kea appends a row for each change: the last one of an address counts. A lease that was given back has the lifetime 0.
-fn held_by_kea(leases: &str) -> Vec<Ipv4Addr> {
-    let mut held = std::collections::BTreeMap::new();
-    for line in leases.lines().skip(1) {
-        let cells: Vec<&str> = line.split(',').collect();
-        if let [address, _, _, lifetime, ..] = cells[..]
-            && let Ok(address) = address.parse()
-        {
-            held.insert(address, lifetime != "0");
-        }
-    }
-    let held = held.into_iter().filter(|(_, is_held)| *is_held);
-    held.map(|(address, _)| address).collect()
-}
 
 /// A Service as the operator makes it, with this address.
 pub async fn serve(
@@ -241,6 +232,25 @@ pub async fn delete(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
     let ns = lb.metadata.namespace.as_deref().unwrap_or_default();
     let name = lb.metadata.name.as_deref().unwrap_or_default();
     world.delete_lb(ns, name).await
+}
+
+/// Clients of the DHCP process on a node that are in a state.
+pub async fn clients(world: &World, node: &str, state: &str) -> anyhow::Result<f64> {
+    let figures = MetricsSnapshot::read(world, node).await?;
+    Ok(figures.sum("harvester_lb_dhcp_clients", |series| {
+        series.label("state") == state
+    }))
+}
+
+/// Waits until so many clients of the DHCP process on a node are in a state.
+pub async fn in_state(world: &World, node: &str, state: &str, count: u8) -> anyhow::Result<()> {
+    let what = format!("{count} clients {state} on {node}");
+    eventually(&what, SOON, || async {
+        let found = clients(world, node, state).await?;
+        ensure!(found + 0.5 > f64::from(count), "there are {found}");
+        Ok(Some(()))
+    })
+    .await
 }
 
 /// A counter of the DHCP process.

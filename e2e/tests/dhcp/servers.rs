@@ -1,0 +1,147 @@
+//! What a DHCP server does to one lease: renewals, an absence, another range, reservations (DHC-1 to DHC-3).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::{IPAllocation, Phase};
+use harvester_lb_e2e::World;
+use harvester_lb_testkit::{Dhcp, lan};
+use jiff::Timestamp;
+use serde_json::json;
+
+use harvester_lb_e2e::leases::{
+    EARLY, NODE, address, bound, clients, delete, dnsmasq_with, given_back, held, in_state, lease,
+    leased, leased_spec, no_record, phase, record_until, set, start,
+};
+
+/// Lifetime of Kea's leases. T1 is after 4 s, T2 after 6 s.
+const LIFETIME: Duration = Duration::from_secs(20);
+/// A hardware address that a server knows.
+const RESERVED: &str = "02:00:5e:10:00:2a";
+
+fn expiry(record: &IPAllocation) -> anyhow::Result<Timestamp> {
+    let expires_at = lease(record).expires_at.context("no expiry")?;
+    Ok(expires_at.parse()?)
+}
+
+pub async fn dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    set(&world, "renewed").await?;
+    let early = json!({"renew-timer": 4, "rebind-timer": 6});
+    let (first, last) = (lan(230), lan(232));
+    let server = Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &early).await?;
+    let process = start(&world, "builtin").await?;
+    let lb = leased(&world, "renewed", "web").await?;
+    let first = phase(&world, &lb, Phase::Bound).await?;
+    let is_same = |record: &IPAllocation| {
+        let (now, then) = (&record.spec, &first.spec);
+        now.phase == Phase::Bound && now.address == then.address && now.bound_at == then.bound_at
+    };
+    let mut before = expiry(&first)?;
+    for _ in 0..3 {
+        let renewed = record_until(&world, &lb, "renewed", |record| {
+            !is_same(record) || expiry(record).is_ok_and(|expiry| expiry > before)
+        })
+        .await?;
+        ensure!(
+            is_same(&renewed),
+            "{:?}, not {:?}",
+            renewed.spec,
+            first.spec
+        );
+        let later = expiry(&renewed)?.duration_since(before).as_secs();
+        ensure!((3..=6).contains(&later), "{later} s later");
+        before = expiry(&renewed)?;
+    }
+
+    // Nobody answers until after T2.
+    server.process().stop()?;
+    in_state(&world, NODE, "rebinding", 1).await?;
+    server.process().cont()?;
+    let rebound = record_until(&world, &lb, "renewed after T2", |record| {
+        !is_same(record) || expiry(record).is_ok_and(|expiry| expiry > before)
+    })
+    .await?;
+    ensure!(
+        is_same(&rebound),
+        "{:?}, not {:?}",
+        rebound.spec,
+        first.spec
+    );
+    in_state(&world, NODE, "bound", 1).await?;
+    let events = world.events("renewed", "LoadBalancer", "web").await?;
+    ensure!(events.len() == 1, "{events:?}");
+    ensure!(
+        held(&server, &(230..=232)) == [address(&first)?],
+        "{}",
+        server.leases()
+    );
+    process.kill9()
+}
+
+pub async fn dhc_3_a_nak_after_the_range_has_changed(world: Arc<World>) -> anyhow::Result<()> {
+    set(&world, "range").await?;
+    let server = dnsmasq_with(&world, &(183..=184), &[EARLY]).await?;
+    let process = start(&world, "builtin").await?;
+    let lb = leased(&world, "range", "web").await?;
+    let had = bound(&world, &lb).await?;
+    drop(server);
+    let server = dnsmasq_with(&world, &(185..=185), &[EARLY]).await?;
+    let next = record_until(&world, &lb, "another address", |record| {
+        record.spec.phase == Phase::Bound && record.spec.address != had.to_string()
+    })
+    .await?;
+    ensure!(address(&next)? == lan(185), "{:?}", next.spec);
+    for text in ["LeaseLost", "192.168.100.185"] {
+        world.event("range", "LoadBalancer", "web", text).await?;
+    }
+    let log = server.process().log();
+    ensure!(log.contains("DHCPNAK"), "{log}");
+    ensure!(
+        held(&server, &(183..=185)) == [lan(185)],
+        "{}",
+        server.leases()
+    );
+    delete(&world, &lb).await?;
+    no_record(&world, &lb).await?;
+    given_back(&server, lan(185)).await?;
+    process.kill9()
+}
+
+pub async fn dhc_1_a_reservation_by_hardware_address(world: Arc<World>) -> anyhow::Result<()> {
+    set(&world, "reserved").await?;
+    let process = start(&world, "builtin").await?;
+    for kind in ["dnsmasq", "kea"] {
+        // Outside of the range.
+        let server = match kind {
+            "kea" => {
+                let host = json!({"hw-address": RESERVED, "ip-address": "192.168.100.239"});
+                let hosts = json!({"reservations": [host], "reservations-out-of-pool": true});
+                let (first, last) = (lan(235), lan(236));
+                Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &hosts).await?
+            }
+            _ => {
+                let host = format!("--dhcp-host={RESERVED},192.168.100.239");
+                dnsmasq_with(&world, &(206..=207), &[&host]).await?
+            }
+        };
+        let annotation = json!({"loadbalancer.harvesterhci.io/dhcp-hardware-address": RESERVED});
+        let meta = json!({"namespace": "reserved", "name": "web", "annotations": annotation});
+        let lb = world.lb_with(meta, leased_spec()).await?;
+        let other = leased(&world, "reserved", "other").await?;
+        let record = phase(&world, &lb, Phase::Bound).await?;
+        ensure!(address(&record)? == lan(239), "{kind}: {:?}", record.spec);
+        ensure!(lease(&record).hardware_address == RESERVED, "{record:?}");
+        ensure!(bound(&world, &other).await? != lan(239), "{kind}");
+        for lb in [&lb, &other] {
+            delete(&world, lb).await?;
+            no_record(&world, lb).await?;
+        }
+        given_back(&server, lan(239)).await?;
+    }
+    let left = clients(&world, NODE, "bound").await?;
+    ensure!(left < 0.5, "{left} clients are left");
+    process.kill9()
+}

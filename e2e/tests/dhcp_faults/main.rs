@@ -1,0 +1,49 @@
+//! The DHCP process on a real control plane when things go wrong: many leases at once, messages that are lost or forged, no address
+//! that is left, kills in each state (DHC-1 to DHC-4). The operator does not run here.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::print_stdout,
+    unreachable_pub,
+    reason = "a test"
+)]
+
+use std::process::ExitCode;
+
+use harvester_lb_e2e::{audited_cluster_options, run, tests};
+
+mod forged;
+mod killed;
+mod many;
+mod wire;
+
+use forged::dhc_3_what_no_server_has_sent_is_ignored;
+use killed::{
+    dhc_2_killed_in_each_state_and_restarted, dhc_2_killed_in_each_state_with_a_standby,
+    dhc_2_killed_while_the_server_is_away,
+};
+use many::{
+    dhc_1_a_hundred_leases_at_once, dhc_1_no_address_is_left,
+    dhc_1_twenty_leases_while_three_of_ten_frames_are_lost,
+};
+
+fn main() -> ExitCode {
+    let tests = tests![
+        dhc_1_a_hundred_leases_at_once,
+        dhc_1_no_address_is_left,
+        dhc_1_twenty_leases_while_three_of_ten_frames_are_lost,
+        dhc_2_killed_in_each_state_and_restarted,
+        dhc_2_killed_in_each_state_with_a_standby,
+        dhc_2_killed_while_the_server_is_away,
+        dhc_3_what_no_server_has_sent_is_ignored,
+    ];
+    // One DHCP server and one DHCP process at a time.
+    let servers = ["dnsmasq", "kea-dhcp4"];
+    run(
+        audited_cluster_options(),
+        &servers,
+        1,
+        |_| Box::pin(async { Ok(()) }),
+        tests,
+    )
+}

@@ -1,0 +1,191 @@
+//! Many leases at once, on a network that works and on one that loses messages (DHC-1, DHC-4).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use futures::future::try_join_all;
+use harvester_lb_api::{LoadBalancer, Phase};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_testkit::{Dhcp, eventually};
+use kube::api::ListParams;
+
+use crate::wire::{Filter, LOSS, asked};
+use harvester_lb_e2e::leases::{
+    address, bound, counter, delete, dnsmasq, held, kea, leased, no_record, phase, record_name,
+    set, start,
+};
+
+/// How long a process lives while messages are lost. A client whose messages were lost four times in a row waits for half a
+/// minute and longer, as RFC 2131 has it; the next process begins anew.
+const LIFE: Duration = Duration::from_secs(25);
+/// Processes, one after another. A client fails in one of five.
+const LIVES: usize = 8;
+
+/// Creates load balancers with a lease.
+async fn create(world: &World, ns: &str, count: usize) -> anyhow::Result<Vec<LoadBalancer>> {
+    let mut all = Vec::new();
+    for number in 0..count {
+        all.push(async move { leased(world, ns, &format!("web-{number}")).await });
+    }
+    try_join_all(all).await
+}
+
+async fn delete_all(world: &World, lbs: &[LoadBalancer]) -> anyhow::Result<()> {
+    let mut all = Vec::new();
+    for lb in lbs {
+        all.push(delete(world, lb));
+    }
+    try_join_all(all).await?;
+    Ok(())
+}
+
+/// Waits until each has a lease; the addresses, in order. No two have the same.
+async fn addresses(
+    world: &World,
+    lbs: &[LoadBalancer],
+    limit: Duration,
+) -> anyhow::Result<Vec<Ipv4Addr>> {
+    let names: BTreeSet<String> = lbs.iter().map(record_name).collect();
+    let all = eventually("all have a lease", limit, || async {
+        let records = world.records().list(&ListParams::default()).await?;
+        let bound = records.items.iter().filter(|record| {
+            let name = record.metadata.name.as_ref();
+            record.spec.phase == Phase::Bound && name.is_some_and(|name| names.contains(name))
+        });
+        let bound = bound.map(address).collect::<anyhow::Result<Vec<_>>>()?;
+        ensure!(bound.len() == names.len(), "{} have one", bound.len());
+        Ok(Some(bound))
+    })
+    .await?;
+    let different: BTreeSet<Ipv4Addr> = all.iter().copied().collect();
+    ensure!(different.len() == all.len(), "the same twice: {all:?}");
+    Ok(different.into_iter().collect())
+}
+
+/// The addresses of the leases, by the name of the record.
+async fn bound_now(world: &World) -> anyhow::Result<BTreeMap<String, Ipv4Addr>> {
+    let records = world.records().list(&ListParams::default()).await?;
+    let bound = records
+        .items
+        .iter()
+        .filter(|record| record.spec.phase == Phase::Bound);
+    bound
+        .map(|record| {
+            let name = record.metadata.name.clone().unwrap_or_default();
+            Ok((name, address(record)?))
+        })
+        .collect()
+}
+
+/// Waits until the server has exactly these leases.
+async fn has(server: &Dhcp, range: &RangeInclusive<u8>, wanted: &[Ipv4Addr]) -> anyhow::Result<()> {
+    let what = format!("the server has {} leases", wanted.len());
+    eventually(&what, SOON, || async {
+        let mut held = held(server, range);
+        held.sort_unstable();
+        ensure!(held == wanted, "it has {held:?}, not {wanted:?}");
+        Ok(Some(()))
+    })
+    .await
+}
+
+pub async fn dhc_1_a_hundred_leases_at_once(world: Arc<World>) -> anyhow::Result<()> {
+    set(&world, "hundred").await?;
+    let process = start(&world, "builtin").await?;
+    let range = 61..=160;
+    let server = kea(&world, &range).await?;
+    // As many as there are addresses.
+    let lbs = create(&world, "hundred", range.clone().count()).await?;
+    let all = addresses(&world, &lbs, SOON).await?;
+    has(&server, &range, &all).await?;
+    delete_all(&world, &lbs).await?;
+    for lb in &lbs {
+        no_record(&world, lb).await?;
+    }
+    has(&server, &range, &[]).await?;
+    process.kill9()
+}
+
+/// Until all have one, the process is killed now and then, in whatever states its clients are.
+pub async fn dhc_1_twenty_leases_while_three_of_ten_frames_are_lost(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    set(&world, "loss").await?;
+    let range = 161..=182;
+    let server = dnsmasq(&world, &range).await?;
+    let earlier = asked(&server.process().log());
+    let mut process = start(&world, "builtin").await?;
+    let loss = Filter::set(&world, LOSS)?;
+    let lbs = create(&world, "loss", 20).await?;
+    let mut all = addresses(&world, &lbs, LIFE).await;
+    let mut had = Vec::new();
+    for _ in 1..LIVES {
+        if all.is_ok() {
+            break;
+        }
+        had.extend(bound_now(&world).await?);
+        process.kill9()?;
+        process = start(&world, "builtin").await?;
+        all = addresses(&world, &lbs, LIFE).await;
+    }
+    let all = all?;
+    let now = bound_now(&world).await?;
+    for (name, address) in had {
+        ensure!(
+            now.get(&name) == Some(&address),
+            "{name} had {address}: {now:?}"
+        );
+    }
+    let asked = asked(&server.process().log()) - earlier;
+    ensure!(
+        asked > 40,
+        "nothing was lost: {asked} messages at the server"
+    );
+    has(&server, &range, &all).await?;
+    // A RELEASE is sent once.
+    drop(loss);
+    delete_all(&world, &lbs).await?;
+    for lb in &lbs {
+        no_record(&world, lb).await?;
+    }
+    has(&server, &range, &[]).await?;
+    process.kill9()
+}
+
+pub async fn dhc_1_no_address_is_left(world: Arc<World>) -> anyhow::Result<()> {
+    set(&world, "full").await?;
+    let range = 186..=187;
+    let server = dnsmasq(&world, &range).await?;
+    let process = start(&world, "builtin").await?;
+    let first = create(&world, "full", 2).await?;
+    addresses(&world, &first, SOON).await?;
+    let late = leased(&world, "full", "late").await?;
+    // The server does not answer. Two more DISCOVERs follow, after 4 and 8 s.
+    let discovers = "harvester_lb_dhcp_messages_sent_total{type=\"discover\"}";
+    eventually("three DISCOVERs", SOON, || async {
+        let sent = counter(&world, discovers).await?;
+        ensure!(sent > 4.5, "{sent} with those of the others");
+        Ok(Some(()))
+    })
+    .await?;
+    let record = phase(&world, &late, Phase::Pending).await?;
+    ensure!(record.spec.address.is_empty(), "{:?}", record.spec);
+    let log = server.process().log();
+    ensure!(log.contains("no address available"), "{log}");
+    let gone = &first[0];
+    let freed = bound(&world, gone).await?;
+    delete(&world, gone).await?;
+    no_record(&world, gone).await?;
+    // It is there with the next DISCOVER, which is the fourth.
+    let got = bound(&world, &late).await?;
+    ensure!(got == freed, "{got}, not {freed}");
+    world
+        .event("full", "LoadBalancer", "late", "LeaseUnanswered")
+        .await?;
+    process.kill9()
+}
