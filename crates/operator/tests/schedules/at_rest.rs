@@ -31,13 +31,11 @@ pub(crate) fn judge(server: &Server, released: &BTreeSet<String>) -> Result<(), 
         finding.rule == "REL-3" && released.iter().any(|address| text.contains(address))
     };
     let mut findings = audit(&snapshot).findings.into_iter();
-    match findings.find(|finding| !is_excused(finding)) {
-        Some(finding) => Err(Failure::new(finding.rule, finding.to_string())),
-        None => {
-            leases_are_served(&snapshot)?;
-            backends_healthy(&snapshot)
-        }
+    if let Some(finding) = findings.find(|finding| !is_excused(finding)) {
+        return Err(Failure::new(finding.rule, finding.to_string()));
     }
+    leases_are_served(&snapshot)?;
+    backends_healthy(&snapshot)
 }
 
 /// DHC-1: the Service of a load balancer with a valid lease has its address, unless another rule forbids one.

@@ -72,7 +72,6 @@ impl LeaseAct {
             .iter()
             .any(|it| before["spec"]["phase"] == *it);
         let change = match self {
-            Self::Ask => return,
             Self::Bind(number, is_endless) => {
                 // While there is a lease, a server renews that.
                 let address = before["spec"]["address"].as_str().filter(|_| has_lease);
@@ -94,7 +93,7 @@ impl LeaseAct {
                 json!({"phase": "Released"})
             }
             Self::Garble => json!({"lease": {"hardwareAddress": "x"}}),
-            Self::Expire | Self::Lose | Self::GiveBack | Self::HandOver => return,
+            Self::Ask | Self::Expire | Self::Lose | Self::GiveBack | Self::HandOver => return,
         };
         // One that is garbled is corrected by anything that is done next.
         let correct = json!({"lease": {"hardwareAddress": "02:00:00:00:00:01"}});
