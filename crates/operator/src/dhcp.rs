@@ -9,7 +9,7 @@
 //! | [`filter`] | which frames reach the process |
 //! | [`socket`] | a packet socket on one interface: the only place that sends or receives |
 //! | [`views`] | what the clients have told: the newest state of each |
-//! | [`line`] | the way to one interface: its socket, or when it is tried again |
+//! | [`mod@line`] | the way to one interface: its socket, or when it is tried again |
 //! | [`order`] | what goes into a port |
 //! | [`port`] | the task of one interface, with its clients |
 //! | [`ports`] | the ports of a term: a request goes to the one that is meant |
