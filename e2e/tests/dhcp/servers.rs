@@ -115,17 +115,14 @@ pub async fn dhc_1_a_reservation_by_hardware_address(world: Arc<World>) -> anyho
     let process = start(&world, "builtin").await?;
     for kind in ["dnsmasq", "kea"] {
         // Outside of the range.
-        let server = match kind {
-            "kea" => {
-                let host = json!({"hw-address": RESERVED, "ip-address": "192.168.100.239"});
-                let hosts = json!({"reservations": [host], "reservations-out-of-pool": true});
-                let (first, last) = (lan(235), lan(236));
-                Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &hosts).await?
-            }
-            _ => {
-                let host = format!("--dhcp-host={RESERVED},192.168.100.239");
-                dnsmasq_with(&world, &(206..=207), &[&host]).await?
-            }
+        let server = if kind == "kea" {
+            let host = json!({"hw-address": RESERVED, "ip-address": "192.168.100.239"});
+            let hosts = json!({"reservations": [host], "reservations-out-of-pool": true});
+            let (first, last) = (lan(235), lan(236));
+            Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &hosts).await?
+        } else {
+            let host = format!("--dhcp-host={RESERVED},192.168.100.239");
+            dnsmasq_with(&world, &(206..=207), &[&host]).await?
         };
         let annotation = json!({"loadbalancer.harvesterhci.io/dhcp-hardware-address": RESERVED});
         let meta = json!({"namespace": "reserved", "name": "web", "annotations": annotation});

@@ -159,7 +159,7 @@ pub async fn dhc_3_what_no_server_has_sent_is_ignored(world: Arc<World>) -> anyh
     let cases = [
         ("other_server", of_kind(NAK).with(&[server(IMPOSTOR)])),
         ("no_server", of_kind(NAK).with(&[])),
-        ("no_server", ack.with(&[lasting.clone()])),
+        ("no_server", ack.with(std::slice::from_ref(&lasting))),
         ("no_lease_time", ack.with(&[server(GATEWAY)])),
         ("client_id", ack.with(&[server(GATEWAY), lasting, other_id])),
         ("state", of_kind(OFFER)),
