@@ -25,7 +25,16 @@ pub async fn chart_refuses_wrong_values(world: Arc<World>) -> anyhow::Result<()>
             "image.repository=",
             &["image.repository is empty", "docs/image.md"],
         ),
-        ("dhcpMode=builtin", &["/dhcpMode", "kube-vip"]),
+        ("dhcpMode=dhclient", &["/dhcpMode", "kube-vip"]),
+        (
+            "dhcpMode=builtin",
+            &["dhcpMode is builtin and dhcp.enabled is false"],
+        ),
+        ("dhcp.interface=eth0\\,eth1", &["/dhcp/interface"]),
+        ("dhcp.interface=longer-than-15-b", &["/dhcp/interface"]),
+        ("dhcp.leaseLimit=0", &["/dhcp/leaseLimit"]),
+        ("dhcp.replicaCount=-1", &["/dhcp/replicaCount"]),
+        ("serviceInterfaces[0]=vlan 20", &["/serviceInterfaces/0"]),
         ("logLevel=inof", &["/logLevel"]),
         ("logLevel=", &["/logLevel"]),
         ("logLevel=info\\,debg", &["/logLevel"]),
@@ -167,6 +176,9 @@ pub async fn chart_takes_legal_values(world: Arc<World>) -> anyhow::Result<()> {
         json!({"logLevel": "3", "webhook": {"logLevel": "debug,"}}),
         json!({"logLevel": "kube=,a[b{c}]=DEBUG", "webhook": {"logLevel": ""}}),
         json!({"securityContext": null, "podLabels": null}),
+        json!({"dhcpMode": "builtin", "dhcp": {"enabled": true, "interface": "vlan20", "leaseLimit": 1, "replicaCount": 1}}),
+        json!({"dhcpMode": "kube-vip", "dhcp": {"enabled": true}}),
+        json!({"serviceInterfaces": ["vlan20", "bond0.30"]}),
     ] {
         let objects = rendered(&world, &values).await;
         let objects = objects.with_context(|| values.to_string())?;

@@ -43,7 +43,7 @@ async fn later_definition(world: &World) -> anyhow::Result<()> {
     let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties";
     let text = json!({"type": "object", "properties": {"server": {"type": "string"}}});
     let patch = json!([
-        {"op": "add", "path": format!("{spec}/lease"), "value": text},
+        {"op": "add", "path": format!("{spec}/later"), "value": text},
         {"op": "add", "path": format!("{spec}/phase/enum/-"), "value": "Leased"},
     ]);
     let patch = Patch::<()>::Json(serde_json::from_value(patch)?);
@@ -75,20 +75,20 @@ async fn raw_records(world: &World) -> anyhow::Result<Api<DynamicObject>> {
 }
 
 /// Sets a field of a later version, once its definition is in force.
-async fn set_lease(world: &World, address: &str) -> anyhow::Result<()> {
+async fn set_later(world: &World, address: &str) -> anyhow::Result<()> {
     let records = raw_records(world).await?;
     eventually("the field is stored", SOON, || async {
-        let patch = Patch::Merge(json!({"spec": {"lease": {"server": "dhcp1"}}}));
+        let patch = Patch::Merge(json!({"spec": {"later": {"server": "dhcp1"}}}));
         let params = PatchParams::default();
         let stored = records.patch(address, &params, &patch).await?;
-        Ok(stored.data["spec"]["lease"].is_object().then_some(()))
+        Ok(stored.data["spec"]["later"].is_object().then_some(()))
     })
     .await
 }
 
-async fn has_lease(world: &World, address: &str) -> anyhow::Result<bool> {
+async fn has_later(world: &World, address: &str) -> anyhow::Result<bool> {
     let stored = raw_records(world).await?.get(address).await?;
-    Ok(stored.data["spec"]["lease"]["server"] == "dhcp1")
+    Ok(stored.data["spec"]["later"]["server"] == "dhcp1")
 }
 
 fn annotate(key: &str, value: Option<&str>) -> Value {
@@ -129,25 +129,22 @@ async fn objects(world: &World) -> anyhow::Result<()> {
     let labels = json!({"app": "web"});
     world.fake_vmi(NS, "vm", labels, Some("10.81.0.1")).await?;
     world.lb(NS, "web", vm_spec("web")).await?;
-    world.lb(NS, "asked", vm_spec("web")).await?;
     let from = with(cluster_spec(), json!({"ipPool": "versions-excluding"}));
     world.lb(NS, "excluding", from.clone()).await?;
-    for name in ["plain", "leased-address", "shares"] {
+    for name in ["plain", "extended", "shares"] {
         cluster(world, NS, name).await?;
     }
     let dhcp = with(vm_spec("web"), json!({"ipam": "dhcp"}));
     let leased = world.lb(NS, "dhcp", dhcp).await?;
-    for name in ["web", "asked"] {
-        world.lb_reason(NS, name, "Ready").await?;
-    }
+    world.lb_reason(NS, "web", "Ready").await?;
     let mut addresses = BTreeMap::new();
-    for name in ["plain", "leased-address", "shares", "excluding"] {
+    for name in ["plain", "extended", "shares", "excluding"] {
         addresses.insert(name, world.lb_address(NS, name).await?);
     }
     world.lb_reason(NS, "dhcp", "Ready").await?;
 
     later_definition(world).await?;
-    set_lease(world, &addresses["leased-address"]).await?;
+    set_later(world, &addresses["extended"]).await?;
     let name = format!("dhcp-{}", uid(&leased));
     let record = fixtures::record("10.76.0.200", "", "Bound", (NS, "dhcp", &uid(&leased)));
     let record = with(record, json!({"metadata": {"name": name}}));
@@ -156,19 +153,17 @@ async fn objects(world: &World) -> anyhow::Result<()> {
         .records()
         .create(&PostParams::default(), &record)
         .await?;
-    set_lease(world, &name).await?;
+    set_later(world, &name).await?;
     let lbs = world.lbs(NS);
-    let hardware = annotate("dhcp-hardware-address", Some("02:00:00:00:00:77"));
-    world.merge(&lbs, "asked", hardware).await?;
     let shares = annotate("primary-load-balancer", Some("plain"));
     world.merge(&lbs, "shares", shares).await?;
     let exclude = annotate("exclude", Some("10.76.1.3-10.76.1.254"));
     world
         .merge(&world.pools(), "versions-excluding", exclude)
         .await?;
-    for name in ["asked", "dhcp"] {
-        world.lb_reason(NS, name, "UnsupportedAnnotation").await?;
-    }
+    world
+        .lb_reason(NS, "dhcp", "UnsupportedAnnotation")
+        .await?;
     let shared = &addresses["plain"];
     world
         .lb_until(NS, "shares", "the address of plain", |lb| {
@@ -256,15 +251,15 @@ pub async fn ipa_9_two_versions_lead_in_turn(world: Arc<World>) -> anyhow::Resul
     ensure!(allowed, "--allow-incomplete");
 
     // A field of the later version survives what this version writes to the object.
-    let address = world.lb_address(NS, "leased-address").await?;
-    ensure!(has_lease(&world, &address).await?, "the field was dropped");
-    world.delete_lb(NS, "leased-address").await?;
-    let owner = format!("{NS}/leased-address");
+    let address = world.lb_address(NS, "extended").await?;
+    ensure!(has_later(&world, &address).await?, "the field was dropped");
+    world.delete_lb(NS, "extended").await?;
+    let owner = format!("{NS}/extended");
     record_is(&world, &address, Phase::Released, &owner).await?;
-    ensure!(has_lease(&world, &address).await?, "dropped at the release");
-    cluster(&world, NS, "leased-address").await?;
-    holds(&world, NS, "leased-address", &address).await?;
-    ensure!(has_lease(&world, &address).await?, "dropped when bound");
+    ensure!(has_later(&world, &address).await?, "dropped at the release");
+    cluster(&world, NS, "extended").await?;
+    holds(&world, NS, "extended", &address).await?;
+    ensure!(has_later(&world, &address).await?, "dropped when bound");
 
     // A phase of the later version blocks the next address, and the IPAllocation stays as it is.
     quiet(&world, node).await?;
@@ -292,14 +287,11 @@ pub async fn ipa_9_two_versions_lead_in_turn(world: Arc<World>) -> anyhow::Resul
     );
     raw.delete(&next, &DeleteParams::default()).await?;
 
-    // Rolled back for good: without the annotations and the lease everything is served by this version.
+    // Rolled back for good: without the annotations and that record everything is served by this version.
     let lbs = world.lbs(NS);
-    for (name, key) in [
-        ("asked", "dhcp-hardware-address"),
-        ("shares", "primary-load-balancer"),
-    ] {
-        world.merge(&lbs, name, annotate(key, None)).await?;
-    }
+    world
+        .merge(&lbs, "shares", annotate("primary-load-balancer", None))
+        .await?;
     world
         .merge(
             &world.pools(),
@@ -309,7 +301,7 @@ pub async fn ipa_9_two_versions_lead_in_turn(world: Arc<World>) -> anyhow::Resul
         .await?;
     let dhcp = format!("dhcp-{}", uid(&lbs.get("dhcp").await?));
     raw.delete(&dhcp, &DeleteParams::default()).await?;
-    for name in ["asked", "shares", "dhcp"] {
+    for name in ["shares", "dhcp"] {
         let lb = world.lb_reason(NS, name, "Ready").await?;
         let status = ready(&lb).context("no condition Ready")?.0;
         ensure!(status == "True", "{name}: {status}");

@@ -9,7 +9,7 @@ use harvester_lb_e2e::{Test, World};
 use k8s_openapi::api::core::v1::Service;
 use serde_json::{Value, json};
 
-use super::sharing::{carries, name_primary, naming, on_ports, serves, stage};
+use super::sharing::{carries, name_primary, naming, on_ports, serves, slice_is, stage};
 use super::support::RuleHelpers;
 
 const INTERFACE: &str = "kube-vip.io/serviceInterface";
@@ -101,6 +101,9 @@ async fn kva_1_in_a_group_those_of_the_primary_count(world: Arc<World>) -> anyho
         .await?;
     serves(&world, ns, "b", &address).await?;
     carries(&world, ns, "web", &[80, 81], &["b", "web"]).await?;
+    // The EndpointSlice of the first load balancer takes the names of the shared Service step by step (SHR-4).
+    slice_is(&world, ns, "web", "web", &["80-tcp"]).await?;
+    slice_is(&world, ns, "b", "web", &["81-tcp"]).await?;
     let own = annotations(&json!({ FLUSH: "true" }));
     world.merge(&world.lbs(ns), "b", own).await?;
     world

@@ -241,13 +241,6 @@ async fn ipa_1_an_unreadable_record_blocks_its_name(world: Arc<World>) -> anyhow
     Ok(())
 }
 
-/// Prefix of our annotations.
-const OURS: &str = "loadbalancer.harvesterhci.io";
-
-fn annotate(key: &str, value: Option<&str>) -> Value {
-    json!({"metadata": {"annotations": { format!("{OURS}/{key}"): value }}})
-}
-
 async fn ipa_8_a_record_of_a_later_kind_holds_no_address(world: Arc<World>) -> anyhow::Result<()> {
     let (ns, pool) = ("ipa8", "ipa8");
     world.namespace(ns).await?;
@@ -316,42 +309,27 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
     world
         .fake_vmi(ns, "web-1", json!({"app": "web"}), Some("10.211.0.1"))
         .await?;
-    let meta = |name: &str, key: &str, value: &str| json!({"namespace": ns, "name": name, "annotations": { key: value }});
-    let (name, key) = ("hardware", format!("{OURS}/dhcp-hardware-address"));
-    world
-        .lb_with(meta(name, &key, "x"), vm(pool, "web"))
-        .await?;
-    let lb = world.lb_reason(ns, name, "UnsupportedAnnotation").await?;
-    let (status, _, message) = ready(&lb).unwrap();
-    assert!(status == "False" && message.contains(&key), "{message}");
-    assert_eq!(allocated(&lb), None);
-    world.event(ns, "LoadBalancer", name, &key).await?;
-    // KVA-1: LoadBalancers with kube-vip's annotations are served.
-    let kube_vip = meta("kube-vip", "kube-vip.io/serviceInterface", "eth0");
-    world.lb_with(kube_vip, vm(pool, "web")).await?;
-    world
-        .lb_reason(ns, "kube-vip", "WaitingForExternalIP")
-        .await?;
     let address = world.announced(ns, "served", vm(pool, "web")).await?;
     world.lb_reason(ns, "served", "Ready").await?;
-    let before = world.read(ns, "served").await?.status.unwrap();
-    // No LoadBalancer has an address without an IPAllocation; the next one is the next.
-    assert_eq!(
-        (
-            &*address,
-            world.services(ns).get_opt("hardware").await?.is_none()
-        ),
-        ("10.111.0.3", true)
-    );
+    let before = world.read(ns, "served").await?;
+    let uid = before.metadata.uid.unwrap_or_default();
+    let before = before.status.unwrap();
 
     // A LoadBalancer that is already served stays as it is.
-    let ask = |value| annotate("dhcp-hardware-address", value);
-    world
-        .merge(&world.lbs(ns), "served", ask(Some("02:00:00:00:00:77")))
-        .await?;
+    let name = format!("dhcp-{uid}");
+    let lease = record("10.111.0.200", pool, "Bound", (ns, "served", &uid));
+    let unreadable = json!({"metadata": {"name": name}, "spec": {"lease": {
+        "clientId": "not hexadecimal", "hardwareAddress": "02:00:00:00:00:77", "interface": "eth0",
+    }}});
+    let lease = serde_json::from_value(with(lease, unreadable))?;
+    let post = kube::api::PostParams::default();
+    let made = world.records().create(&post, &lease).await?;
     let lb = world
         .lb_reason(ns, "served", "UnsupportedAnnotation")
         .await?;
+    let (status, _, message) = ready(&lb).unwrap();
+    assert!(status == "False" && message.contains(&name), "{message}");
+    world.event(ns, "LoadBalancer", "served", &name).await?;
     let now = lb.status.unwrap();
     assert_eq!(now.allocated_address, before.allocated_address);
     assert_eq!(now.address, before.address);
@@ -379,20 +357,23 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
         allocated(&world.read(ns, "served").await?).as_ref(),
         Some(&address)
     );
-    // No longer requested: like any other, with the address that it had.
+    let now = world.records().get(&name).await?;
+    assert_eq!(
+        now.metadata.resource_version,
+        made.metadata.resource_version
+    );
+    // Without the lease: like any other, with the address that it had.
     world
         .merge(&world.lbs(ns), "served", json!({"spec": {"ipPool": pool}}))
         .await?;
-    world.merge(&world.lbs(ns), "served", ask(None)).await?;
+    world.records().delete(&name, &delete).await?;
     world
         .ingress(ns, "served", json!([{ "ip": address }]))
         .await?;
     world.lb_reason(ns, "served", "Ready").await?;
     assert_eq!(world.phase(&address, Phase::Bound).await?, "ipa9/served");
-    // Once it is deleted, its Service is collected and its address released, regardless of the annotation.
-    world
-        .merge(&world.lbs(ns), "served", ask(Some("02:00:00:00:00:77")))
-        .await?;
+    // Once it is deleted, its Service is collected and its address released, regardless of the lease.
+    world.records().create(&post, &lease).await?;
     world
         .lb_reason(ns, "served", "UnsupportedAnnotation")
         .await?;

@@ -179,6 +179,17 @@ fn section_6_5_allocation_field_for_field() {
 .spec: object!
 .spec.address: string!
 .spec.boundAt: string
+.spec.lease: object
+.spec.lease.clientId: string!
+.spec.lease.expiresAt: string
+.spec.lease.hardwareAddress: string!
+.spec.lease.interface: string!
+.spec.lease.rebindAt: string
+.spec.lease.renewAt: string
+.spec.lease.requestedAddress: string
+.spec.lease.router: string
+.spec.lease.server: string
+.spec.lease.subnetMask: string
 .spec.owner: object!
 .spec.owner.name: string!
 .spec.owner.namespace: string!
