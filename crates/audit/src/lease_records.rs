@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
 use harvester_lb_api::{IPAllocation, Phase, keys};
+use harvester_lb_object::Key;
 
 use crate::meta::name_of;
 use crate::snapshot::Snapshot;
@@ -27,9 +28,15 @@ impl<'a> Leases<'a> {
         Self(all.collect())
     }
 
-    /// Whether a load balancer has a lease that cannot be read: it is left alone.
-    pub(crate) fn is_unreadable(&self, uid: &str) -> bool {
-        matches!(self.0.get(uid), Some(None))
+    /// Whether a load balancer has a lease that cannot be read, or names another load balancer: it is left alone.
+    pub(crate) fn is_unreadable(&self, lb: &Key, uid: &str) -> bool {
+        let names = |record: &IPAllocation| {
+            let owner = &record.spec.owner;
+            *owner.namespace == *lb.namespace && *owner.name == *lb.name
+        };
+        self.0
+            .get(uid)
+            .is_some_and(|record| !record.is_some_and(names))
     }
 
     /// The record of a load balancer.

@@ -289,7 +289,7 @@ impl<'a> Objects<'a> {
 
     /// Whether the operator must leave a load balancer alone: its lease cannot be read (IPA-9).
     pub(crate) fn is_left_alone(&self, lb: &Lb<'_>) -> bool {
-        self.leases.is_unreadable(lb.uid)
+        self.leases.is_unreadable(&lb.key, lb.uid)
     }
 }
 

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::Allocation;
 use crate::dhcp::record;
+use crate::spec;
 
 /// Why this version leaves a load balancer alone (IPA-9): its lease cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,13 +40,13 @@ pub fn record_of(meta: &ObjectMeta) -> String {
 /// Why this version leaves a load balancer, existing or just deleted, alone; `None` if it does not. `stored`: the IPAllocation of the
 /// name [`record_of`].
 pub fn of_lb(meta: &ObjectMeta, stored: Option<&Allocation>) -> Option<Unsupported> {
-    match stored? {
-        Allocation::UnreadableLease(why) => Some(Unsupported {
-            record: record_of(meta),
-            why: why.clone(),
-        }),
-        _ => None,
-    }
+    let why = match stored? {
+        Allocation::UnreadableLease(why) => why.clone(),
+        Allocation::Lease(record) => record.spec.check_owner(&spec::owner(meta)).err()?,
+        _ => return None,
+    };
+    let record = record_of(meta);
+    Some(Unsupported { record, why })
 }
 
 #[cfg(test)]

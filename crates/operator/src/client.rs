@@ -98,8 +98,8 @@ impl CachedResource<Index> for IPAllocation {
     fn remove(index: &Index, key: &Key, known: Version) {
         let gone = Self::store(index).forget(key, known);
         index.forget_record(&key.name, known);
-        if gone.is_some() {
-            index.record_created_or_deleted(key);
+        if let Some(change) = gone {
+            index.record_gone(key, &change);
         }
     }
 }

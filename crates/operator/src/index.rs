@@ -146,7 +146,9 @@ impl Index {
     /// Whether a backend may have an address that a virtual machine reports (BE-8).
     pub fn address_verdict(&self, address: Ipv4Addr) -> AddressVerdict {
         let record = Key::new("", addr::record_name(address.into()));
-        let allocated = self.stores.allocations.get(&record).is_some();
+        let is_leased = || self.with_leader(|leader| leader.is_leased(address.into()));
+        let has_record = self.stores.allocations.get(&record).is_some();
+        let allocated = has_record || is_leased() == Some(true);
         self.addresses.lock().address_verdict(address, allocated)
     }
 

@@ -161,9 +161,7 @@ async fn objects(world: &World) -> anyhow::Result<()> {
     world
         .merge(&world.pools(), "versions-excluding", exclude)
         .await?;
-    world
-        .lb_reason(NS, "dhcp", "UnsupportedAnnotation")
-        .await?;
+    world.lb_reason(NS, "dhcp", "UnsupportedAnnotation").await?;
     let shared = &addresses["plain"];
     world
         .lb_until(NS, "shares", "the address of plain", |lb| {

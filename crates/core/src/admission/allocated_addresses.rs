@@ -59,6 +59,8 @@ pub struct AllocatedAddresses {
     group_of: HashMap<IpAddr, OwnerId>,
     /// Addresses of unreadable IPAllocations.
     unreadable: BTreeSet<IpAddr>,
+    /// DHCP leases by the name of their IPAllocation (DHC-5).
+    leases: BTreeMap<String, (IpAddr, OwnerId)>,
     /// By pool, the entries of `status.allocated` if another writer wrote it. Kept by few pools, and only until the import.
     maps: HashMap<PoolName, BTreeMap<String, String>>,
 }
@@ -83,15 +85,19 @@ impl AllocatedAddresses {
             Allocation::Unreadable { .. } => {
                 self.unreadable.extend(addr::parse_record_name(name));
             }
-            Allocation::Valid { .. }
-            | Allocation::Lease(_)
-            | Allocation::UnreadableLease(_)
-            | Allocation::Reserved => {}
+            Allocation::Lease(record) => {
+                if let Some(lease) = record.spec.phase.lease() {
+                    let lease = (lease.address.into(), record.spec.owner.id.clone());
+                    self.leases.insert(name.to_owned(), lease);
+                }
+            }
+            Allocation::Valid { .. } | Allocation::UnreadableLease(_) | Allocation::Reserved => {}
         }
     }
 
     /// Removes the IPAllocation of this name.
     pub fn remove_record(&mut self, name: &str) {
+        self.leases.remove(name);
         let Some(address) = addr::parse_record_name(name) else {
             return;
         };
@@ -130,13 +136,16 @@ impl AllocatedAddresses {
         self.maps.remove(name);
     }
 
-    /// What holds an address by an IPAllocation, of whatever pool.
+    /// What holds an address by an IPAllocation, of whatever pool, or by a lease.
     pub(super) fn holder_of(&self, address: IpAddr) -> Option<Holder<'_>> {
         if self.unreadable.contains(&address) {
             return Some(Holder::Unreadable(address));
         }
-        let bound = self.bound.get(self.pools.get(&address)?)?;
-        bound.get(&address).map(Holder::Record)
+        let pool = self.pools.get(&address);
+        let bound = pool.and_then(|pool| self.bound.get(pool)?.get(&address));
+        let leased = || self.leases.values().find(|(it, _)| *it == address);
+        let owner = bound.or_else(|| leased().map(|(_, owner)| owner));
+        owner.map(Holder::Record)
     }
 
     /// Whether others hold the address of an earlier load balancer of this name, whose name new ones go on naming (SHR-5, SHR-6).

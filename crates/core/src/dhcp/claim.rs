@@ -4,12 +4,13 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use harvester_lb_api::meta::{Decoded, annotation};
-use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType, keys};
+use harvester_lb_api::{Ipam, LoadBalancer, LoadBalancerSpec, WorkloadType, keys};
 use harvester_lb_ipam::dhcp::{HardwareAddress, HardwareAddressError};
 use harvester_lb_ipam::{Owner, Uid};
 use k8s_openapi::api::core::v1::Service;
 
 use crate::cached::{CachedService, is_ours, shown_addresses};
+use crate::sharing::membership::fault_of;
 use crate::{kube_vip_annotations, spec};
 
 /// A load balancer, as the DHCP process keeps it.
@@ -24,7 +25,8 @@ pub struct LbView {
 /// Whether a load balancer asks for a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It cannot be decoded, or is being deleted (BE-6): what it has stays as it is, and nothing new begins.
+    /// It cannot be decoded, is being deleted (BE-6), or the operator refuses its spec (ALC-10) or its request to share an address
+    /// (SHR-1): what it has stays as it is, and nothing new begins.
     Unchanged,
     /// It does not: cluster type, or `ipam: pool`.
     None,
@@ -35,6 +37,11 @@ pub enum Claim {
         /// The annotation `dhcp-hardware-address`.
         hardware: Result<Option<HardwareAddress>, HardwareAddressError>,
     },
+}
+
+/// Whether the address of a load balancer is a lease (DHC-1), provided that the mode is `builtin`.
+pub fn asks_for_lease(spec: &LoadBalancerSpec) -> bool {
+    spec.workload() == WorkloadType::Vm && spec.address_source() == Ipam::Dhcp
 }
 
 impl LbView {
@@ -52,15 +59,18 @@ impl LbView {
     /// DHC-1: reads a decoded object.
     pub fn of(lb: &LoadBalancer) -> Self {
         let meta = &lb.metadata;
-        let asks = lb.spec.workload() == WorkloadType::Vm && lb.spec.address_source() == Ipam::Dhcp;
-        let claim = if meta.deletion_timestamp.is_some() {
+        let asks = asks_for_lease(&lb.spec);
+        let hardware = annotation(meta, keys::ANNOTATION_DHCP_HARDWARE_ADDRESS);
+        let hardware = hardware.map(HardwareAddress::parse).transpose();
+        // A hardware address that is none has an Event of its own.
+        let is_refused = || hardware.is_ok() && spec::check(lb).is_err() || fault_of(lb).is_some();
+        let claim = if meta.deletion_timestamp.is_some() || (asks && is_refused()) {
             Claim::Unchanged
         } else if asks {
-            let hardware = annotation(meta, keys::ANNOTATION_DHCP_HARDWARE_ADDRESS);
             let interface = annotation(meta, keys::ANNOTATION_KUBE_VIP_INTERFACE);
             Claim::Lease {
                 interface: interface.filter(|i| !i.is_empty()).map(ToOwned::to_owned),
-                hardware: hardware.map(HardwareAddress::parse).transpose(),
+                hardware,
             }
         } else {
             Claim::None
@@ -82,6 +92,9 @@ impl LbView {
 pub struct Interfaces {
     /// The one that counts unless a load balancer names another one.
     pub default: String,
+    /// Whether the administrator has chosen the default. Else it is that of the default route of this host, and another host may have
+    /// another one: it counts for leases that are asked for, and moves none that exists.
+    pub is_chosen: bool,
     /// Those that load balancers may name.
     pub allowed: kube_vip_annotations::Interfaces,
 }
@@ -89,9 +102,13 @@ pub struct Interfaces {
 impl Interfaces {
     /// KVA-2: the interface that a load balancer names, if that is allowed, else the default one. Who may write a load
     /// balancer is no administrator of the hosts.
-    pub fn choose<'a>(&'a self, named: Option<&'a str>) -> &'a str {
-        let allowed = named.filter(|named| self.allowed.allow(named));
-        allowed.unwrap_or(&self.default)
+    ///
+    /// Returns the interface, and whether somebody has chosen it.
+    pub fn choose<'a>(&'a self, named: Option<&'a str>) -> (&'a str, bool) {
+        match named.filter(|named| self.allowed.allow(named)) {
+            Some(allowed) => (allowed, true),
+            None => (&self.default, self.is_chosen),
+        }
     }
 }
 

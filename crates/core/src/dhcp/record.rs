@@ -118,6 +118,20 @@ impl LeaseSpec {
         })
     }
 
+    /// Whether it is the record of this load balancer, whose uid is in its name.
+    ///
+    /// # Errors
+    /// It names another load balancer: somebody has edited it.
+    pub fn check_owner(&self, lb: &Owner) -> Result<(), String> {
+        if self.owner == *lb {
+            return Ok(());
+        }
+        let (named, lb) = (&self.owner.id, &lb.id);
+        Err(format!(
+            "spec.owner names load balancer {named}, its uid is that of {lb}"
+        ))
+    }
+
     /// The name of the record.
     pub fn name(&self) -> String {
         name(&self.owner.uid)

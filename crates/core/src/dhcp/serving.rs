@@ -6,7 +6,7 @@
 //! | none | no Service; one that is kube-vip's stays until there is a record | kube-vip's Service |
 //! | Pending | no Service | kube-vip's Service |
 //! | Bound | the Service has the leased address until the lease expires, then none | the same, then kube-vip's Service |
-//! | Releasing | no Service | no Service |
+//! | Releasing | no Service | no Service until the lease expires, then kube-vip's: perhaps no DHCP process runs any more |
 //! | Released | no Service | kube-vip's Service, which asks for the same address |
 //!
 //! kube-vip's Service has the address 0.0.0.0, for which kube-vip asks a DHCP server (OPS-3). The mode of the two processes is changed
@@ -15,7 +15,7 @@
 use std::net::Ipv4Addr;
 
 use harvester_lb_ipam::Micros;
-use harvester_lb_ipam::dhcp::HardwareAddress;
+use harvester_lb_ipam::dhcp::{HardwareAddress, Lease};
 
 use super::Mode;
 use super::record::{LeasePhase, LeaseSpec};
@@ -36,8 +36,8 @@ pub enum Serving {
     Leased(Ipv4Addr, Option<Micros>),
     /// kube-vip's DHCP client.
     KubeVip(Option<Handed>),
-    /// Nobody: why.
-    Waiting(String),
+    /// Nobody: why, and when that ends without a change of the record.
+    Waiting(String, Option<Micros>),
 }
 
 /// Who serves a load balancer at this time. `is_kube_vips`: its Service is kube-vip's.
@@ -46,7 +46,7 @@ pub fn serving(mode: Mode, lease: Option<&LeaseSpec>, is_kube_vips: bool, now: M
         return match mode {
             Mode::Builtin if !is_kube_vips => {
                 let why = "waiting for the DHCP process to ask for a lease";
-                Serving::Waiting(why.to_owned())
+                Serving::Waiting(why.to_owned(), None)
             }
             Mode::Builtin | Mode::KubeVip => Serving::KubeVip(None),
         };
@@ -56,24 +56,32 @@ pub fn serving(mode: Mode, lease: Option<&LeaseSpec>, is_kube_vips: bool, now: M
         hardware: lease.hardware,
     };
     let on = &lease.interface;
+    let waiting = |why| Serving::Waiting(why, None);
+    let expires_at = |held: &Lease| held.times.map(|times| times.expires_at);
     match (&lease.phase, mode) {
         (LeasePhase::Bound(held), _) if !held.is_expired(now) => {
-            Serving::Leased(held.address, held.times.map(|times| times.expires_at))
+            Serving::Leased(held.address, expires_at(held))
         }
-        (LeasePhase::Bound(held), Mode::Builtin) => Serving::Waiting(format!(
+        (LeasePhase::Bound(held), Mode::Builtin) => waiting(format!(
             "the DHCP lease of {} on interface {on} has expired",
             held.address
         )),
         (LeasePhase::Bound(held), Mode::KubeVip) => Serving::KubeVip(Some(handed(held.address))),
         (LeasePhase::Pending, Mode::Builtin) => {
-            Serving::Waiting(format!("waiting for a DHCP lease on interface {on}"))
+            waiting(format!("waiting for a DHCP lease on interface {on}"))
         }
         (LeasePhase::Pending, Mode::KubeVip) => Serving::KubeVip(None),
-        (LeasePhase::Releasing(held), _) => Serving::Waiting(format!(
-            "the DHCP lease of {} on interface {on} is being given back",
-            held.address
-        )),
-        (LeasePhase::Released(address), Mode::Builtin) => Serving::Waiting(format!(
+        (LeasePhase::Releasing(held), Mode::KubeVip) if held.is_expired(now) => {
+            Serving::KubeVip(Some(handed(held.address)))
+        }
+        (LeasePhase::Releasing(held), mode) => Serving::Waiting(
+            format!(
+                "the DHCP lease of {} on interface {on} is being given back",
+                held.address
+            ),
+            expires_at(held).filter(|_| mode == Mode::KubeVip),
+        ),
+        (LeasePhase::Released(address), Mode::Builtin) => waiting(format!(
             "the DHCP lease of {address} on interface {on} was given back, waiting for another one"
         )),
         (LeasePhase::Released(address), Mode::KubeVip) => Serving::KubeVip(Some(handed(*address))),
@@ -82,7 +90,7 @@ pub fn serving(mode: Mode, lease: Option<&LeaseSpec>, is_kube_vips: bool, now: M
 
 #[cfg(test)]
 mod tests {
-    use harvester_lb_ipam::dhcp::{Lease, LeaseTimes};
+    use harvester_lb_ipam::dhcp::LeaseTimes;
     use harvester_lb_ipam::{Owner, Uid};
 
     use super::*;
@@ -200,6 +208,19 @@ mod tests {
                 true,
                 Err("being given back"),
             ),
+            // Perhaps no DHCP process runs any more that could write Released.
+            (
+                KubeVip,
+                Some(Releasing(lease(Some(100)))),
+                false,
+                Ok(Serving::KubeVip(handed)),
+            ),
+            (
+                Builtin,
+                Some(Releasing(lease(Some(100)))),
+                false,
+                Err("being given back"),
+            ),
             (
                 Builtin,
                 Some(Released(ADDRESS)),
@@ -217,11 +238,25 @@ mod tests {
             let lease = phase.map(spec);
             let told = serving(mode, lease.as_ref(), is_kube_vips, Micros(100));
             match (told, expected) {
-                (Serving::Waiting(why), Err(part)) => {
+                (Serving::Waiting(why, _), Err(part)) => {
                     assert!(why.contains(part), "{mode:?} {phase:?}: {why}");
                 }
                 (told, expected) => assert_eq!(Ok(told), expected, "{mode:?} {phase:?}"),
             }
         }
+    }
+
+    #[test]
+    fn dhc_6_kube_vip_waits_no_longer_than_for_the_expiry() {
+        let at = |mode, expires_at| {
+            let spec = spec(LeasePhase::Releasing(lease(expires_at)));
+            match serving(mode, Some(&spec), false, Micros(100)) {
+                Serving::Waiting(_, until) => until,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(at(Mode::KubeVip, Some(101)), Some(Micros(101)));
+        assert_eq!(at(Mode::KubeVip, None), None);
+        assert_eq!(at(Mode::Builtin, Some(101)), None);
     }
 }

@@ -7,7 +7,7 @@
 //! | Pending | a client runs; Bound with its lease | deleted | deleted |
 //! | Bound | the client renews; Pending when the lease is lost | Releasing | Releasing |
 //! | Releasing | RELEASE, then Pending | RELEASE, then deleted | RELEASE, then Released |
-//! | Released | Pending | deleted | deleted once kube-vip's Service names the address |
+//! | Released | Pending | deleted | deleted once kube-vip's Service names an address |
 //!
 //! What a client has leased is in the record before it is given back, so that a process that is killed in between forgets
 //! no lease: a Pending record that is not wanted any more becomes Releasing if its client has a lease.
@@ -81,8 +81,8 @@ pub enum Guard {
     NotServed(Ipv4Addr),
     /// As [`Guard::NotServed`], and the load balancer is gone.
     GoneAndNotServed(Ipv4Addr),
-    /// kube-vip's Service names this address (DHC-6).
-    NamedForKubeVip(Ipv4Addr),
+    /// The Service is kube-vip's and names an address: the one that was given back, or another one that kube-vip has leased (DHC-6).
+    NamedForKubeVip,
 }
 
 /// The next step.
@@ -109,9 +109,10 @@ pub enum Step {
 
 /// What the load balancer asks for.
 enum Wish<'a> {
-    /// A lease; the hardware address of its annotation, if that is valid.
+    /// A lease on this interface, which somebody has chosen or not; the hardware address of its annotation, if that is valid.
     Lease {
         interface: &'a str,
+        is_chosen: bool,
         hardware: Option<HardwareAddress>,
     },
     /// None.
@@ -131,27 +132,45 @@ impl<'a> Wish<'a> {
             Some(Claim::Lease {
                 interface,
                 hardware,
-            }) => Self::Lease {
-                interface: situation.interfaces.choose(interface.as_deref()),
-                // One that is invalid changes nothing about a lease that exists.
-                hardware: hardware.as_ref().ok().copied().flatten(),
-            },
+            }) => {
+                let (interface, is_chosen) = situation.interfaces.choose(interface.as_deref());
+                Self::Lease {
+                    interface,
+                    is_chosen,
+                    // One that is invalid changes nothing about a lease that exists.
+                    hardware: hardware.as_ref().ok().copied().flatten(),
+                }
+            }
         }
     }
 
     /// Whether the load balancer wants another lease than that of the record, or none. Without an annotation the recorded
-    /// hardware address stays: it may be that of kube-vip's client (DHC-6).
-    fn is_other_than(&self, record: &LeaseSpec) -> bool {
+    /// hardware address stays: it may be that of kube-vip's client (DHC-6). `has_lease`: whether the present one lasts, or might be
+    /// there in a moment.
+    fn is_other_than(&self, record: &LeaseSpec, has_lease: bool) -> bool {
         match *self {
             Self::Gone | Self::Nothing => true,
             Self::Unchanged => false,
-            Self::Lease {
-                interface,
-                hardware,
-            } => {
-                interface != record.interface
+            Self::Lease { hardware, .. } => {
+                self.interface(record, has_lease) != record.interface
                     || hardware.is_some_and(|hardware| hardware != record.hardware)
             }
+        }
+    }
+
+    /// The interface of the lease, as in [`Wish::is_other_than`]. One that nobody has chosen moves no lease: the default route of this
+    /// host may be on another interface than that of the last leader.
+    fn interface<'b>(&self, record: &'b LeaseSpec, has_lease: bool) -> &'b str
+    where
+        'a: 'b,
+    {
+        match *self {
+            Self::Lease {
+                interface,
+                is_chosen,
+                ..
+            } if is_chosen || !has_lease => interface,
+            _ => &record.interface,
         }
     }
 
@@ -173,7 +192,7 @@ pub fn decide(situation: &Situation<'_>, now: Micros) -> Step {
     match &record.phase {
         LeasePhase::Pending => pending(situation, record, &wish, now),
         LeasePhase::Bound(lease) => bound(situation, record, lease, &wish, now),
-        LeasePhase::Releasing(lease) => releasing(situation, record, lease, &wish),
+        LeasePhase::Releasing(lease) => releasing(situation, record, lease, &wish, now),
         LeasePhase::Released(address) => released(situation, record, *address, &wish),
     }
 }
@@ -215,21 +234,25 @@ pub fn first(
     Some(LeaseSpec {
         owner: lb.owner.clone(),
         phase: LeasePhase::Pending,
-        interface: interfaces.choose(interface.as_deref()).to_owned(),
+        interface: interfaces.choose(interface.as_deref()).0.to_owned(),
         hardware: Identity::new(lb.uid(), hardware).hardware,
         wanted: service.and_then(|service| service.kube_vip_address),
         bound_at: None,
     })
 }
 
-/// The record, asking for a lease as the load balancer wishes. An address is asked for on its own network only.
-fn asking(record: &LeaseSpec, wish: &Wish<'_>, wanted: Option<Ipv4Addr>) -> LeaseSpec {
-    let (interface, hardware) = match *wish {
-        Wish::Lease {
-            interface,
-            hardware,
-        } => (interface, hardware),
-        _ => (&*record.interface, None),
+/// The record, asking for a lease as the load balancer wishes. An address is asked for on its own network only. `has_lease` as for
+/// [`Wish::is_other_than`].
+fn asking(
+    record: &LeaseSpec,
+    wish: &Wish<'_>,
+    wanted: Option<Ipv4Addr>,
+    has_lease: bool,
+) -> LeaseSpec {
+    let interface = wish.interface(record, has_lease);
+    let hardware = match wish {
+        Wish::Lease { hardware, .. } => *hardware,
+        _ => None,
     };
     LeaseSpec {
         owner: record.owner.clone(),
@@ -271,12 +294,13 @@ const fn run(mode: Mode, wish: &Wish<'_>) -> Step {
 fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: Micros) -> Step {
     let is_over = matches!(wish, Wish::Gone | Wish::Nothing)
         || (situation.mode == Mode::KubeVip && matches!(wish, Wish::Lease { .. }));
-    let is_other = wish.is_other_than(record);
+    let may_have = |client: &ClientView| client.lease.is_some() || client.is_asking;
+    let is_other = wish.is_other_than(record, situation.client.is_some_and(may_have));
     let Some(client) = situation.client else {
         return if is_over {
             Step::Delete(wish.guard())
         } else if is_other {
-            Step::Write(Guard::None, asking(record, wish, record.wanted))
+            Step::Write(Guard::None, asking(record, wish, record.wanted, false))
         } else if matches!(wish, Wish::Unchanged) {
             Step::Rest
         } else {
@@ -319,7 +343,7 @@ fn bound(
     now: Micros,
 ) -> Step {
     let is_over = situation.mode == Mode::KubeVip && !matches!(wish, Wish::Unchanged);
-    if is_over || wish.is_other_than(record) {
+    if is_over || wish.is_other_than(record, !lease.is_expired(now)) {
         let spec = with_phase(record, LeasePhase::Releasing(*lease));
         return Step::Write(wish.guard(), spec);
     }
@@ -355,6 +379,7 @@ fn releasing(
     record: &LeaseSpec,
     lease: &Lease,
     wish: &Wish<'_>,
+    now: Micros,
 ) -> Step {
     if let Some(client) = situation.client {
         match client.lease {
@@ -373,12 +398,22 @@ fn releasing(
         (Wish::Unchanged, _) => return Step::Rest,
         (Wish::Gone, _) => return Step::Release(Guard::GoneAndNotServed(address), None),
         (Wish::Nothing, _) => None,
-        (Wish::Lease { .. }, Mode::Builtin) => Some(asking(record, wish, Some(address))),
-        (Wish::Lease { .. }, Mode::KubeVip) => Some(LeaseSpec {
-            phase: LeasePhase::Released(address),
-            wanted: None,
-            ..record.clone()
-        }),
+        (Wish::Lease { .. }, Mode::Builtin) => {
+            let has_lease = !lease.is_expired(now);
+            Some(asking(record, wish, Some(address), has_lease))
+        }
+        (Wish::Lease { .. }, Mode::KubeVip) => {
+            let next = LeaseSpec {
+                phase: LeasePhase::Released(address),
+                wanted: None,
+                ..record.clone()
+            };
+            // The operator waits for nothing more, and kube-vip may have leased the same address meanwhile.
+            if situation.client.is_none() && lease.is_expired(now) {
+                return Step::Write(Guard::None, next);
+            }
+            Some(next)
+        }
     };
     Step::Release(Guard::NotServed(address), next)
 }
@@ -396,9 +431,9 @@ fn released(
     match (wish, situation.mode) {
         (Wish::Unchanged, _) => Step::Rest,
         (Wish::Gone | Wish::Nothing, _) => Step::Delete(wish.guard()),
-        (Wish::Lease { .. }, Mode::KubeVip) => Step::Delete(Guard::NamedForKubeVip(address)),
+        (Wish::Lease { .. }, Mode::KubeVip) => Step::Delete(Guard::NamedForKubeVip),
         (Wish::Lease { .. }, Mode::Builtin) => {
-            Step::Write(Guard::None, asking(record, wish, Some(address)))
+            Step::Write(Guard::None, asking(record, wish, Some(address), false))
         }
     }
 }

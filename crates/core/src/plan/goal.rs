@@ -56,8 +56,13 @@ pub struct Address {
 pub enum Origin {
     /// A pool.
     Pool,
-    /// The DHCP client of kube-vip, or for cluster type that of the guest (OPS-3). What kube-vip's is to ask for (DHC-6).
-    KubeVip(Option<Handed>),
+    /// The DHCP client of kube-vip, or for cluster type that of the guest (OPS-3).
+    KubeVip {
+        /// What kube-vip's is to ask for (DHC-6).
+        handed: Option<Handed>,
+        /// The record of a lease of the DHCP process, or its absence, from which that is decided; `None` for cluster type.
+        seen: Option<SeenLease>,
+    },
     /// The DHCP process: the record of the lease (DHC-1).
     Lease(SeenLease),
 }
@@ -89,8 +94,12 @@ impl Address {
 
     /// The address of a load balancer whose DHCP client is kube-vip (OPS-3). Records of a pool that it still has become extra
     /// records.
-    pub fn by_dhcp(extra_records: Vec<Record>, handed: Option<Handed>) -> Self {
-        let origin = Origin::KubeVip(handed);
+    pub fn by_dhcp(
+        extra_records: Vec<Record>,
+        seen: Option<SeenLease>,
+        handed: Option<Handed>,
+    ) -> Self {
+        let origin = Origin::KubeVip { handed, seen };
         Self::of_dhcp(keys::DHCP_ADDRESS.to_owned(), origin, extra_records)
     }
 
@@ -114,21 +123,22 @@ impl Address {
 
     /// Whether kube-vip, or the guest, obtains it by DHCP: it is not known here.
     pub const fn is_by_dhcp(&self) -> bool {
-        matches!(self.origin, Origin::KubeVip(_))
+        matches!(self.origin, Origin::KubeVip { .. })
     }
 
-    /// The record of its lease, if the DHCP process has one (DHC-1).
-    pub const fn lease(&self) -> Option<&SeenLease> {
+    /// The record of a lease, if there is one, from which it was decided that this is the address (DHC-1, DHC-6).
+    pub fn lease(&self) -> Option<&SeenLease> {
         match &self.origin {
             Origin::Lease(lease) => Some(lease),
-            Origin::Pool | Origin::KubeVip(_) => None,
+            Origin::KubeVip { seen, .. } => seen.as_ref().filter(|seen| seen.version.is_some()),
+            Origin::Pool => None,
         }
     }
 
     /// What kube-vip's DHCP client is to ask for (DHC-6).
     pub const fn handed(&self) -> Option<Handed> {
         match self.origin {
-            Origin::KubeVip(handed) => handed,
+            Origin::KubeVip { handed, .. } => handed,
             Origin::Pool | Origin::Lease(_) => None,
         }
     }

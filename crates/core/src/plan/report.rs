@@ -278,7 +278,7 @@ pub(super) fn extras(address: &Address, found: &DiscoveredBackends) -> Vec<Extra
 /// `AddressAllocated` of a load balancer with an address. `leased`: the ingress address of its Service, for DHCP.
 pub(super) fn allocated(address: &Address, leased: Option<&str>) -> DetailCondition {
     match address.origin {
-        Origin::KubeVip(_) => return details::allocated_by_dhcp(leased),
+        Origin::KubeVip { .. } => return details::allocated_by_dhcp(leased),
         Origin::Lease(_) => return details::allocated_by_dhcp(Some(&address.load_balancer_ip)),
         Origin::Pool => {}
     }

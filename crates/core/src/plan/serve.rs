@@ -2,6 +2,7 @@
 //! announced without endpoints (IPA-6, REC-3).
 
 use harvester_lb_api::LoadBalancer;
+use harvester_lb_ipam::addr;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
@@ -95,21 +96,32 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     }
 }
 
-/// DHC-3: a Service with another address than that of the lease goes, and is made anew by the event of that. The address may be
-/// somebody else's by now, so kube-vip is not left to find out about a change. `None` if there is none.
+/// DHC-3: a Service with another address than that of the lease, or with a leased one that kube-vip's client is to follow, goes, and
+/// is made anew by the event of that. The address may be somebody else's by now, so kube-vip is not left to find out about a change.
+/// `None` if there is none.
 fn end_other_address<'a>(view: &View<'_>, address: &Address) -> Option<Plan<'a>> {
     let lease = address.lease()?;
-    let present = view.objects.service?.spec.as_ref()?;
-    if present.load_balancer_ip.as_deref() == Some(&*address.load_balancer_ip) {
+    let present = view.objects.service?;
+    let asked = present.spec.as_ref()?.load_balancer_ip.as_deref();
+    let is_of_pool = |ip| address.extra_records.iter().any(|it| it.spec.addr == ip);
+    let is_wrong = match asked.and_then(addr::parse) {
+        Some(ip) if address.is_by_dhcp() => !ip.is_unspecified() && !is_of_pool(ip),
+        _ => !address.is_by_dhcp() && asked != Some(&*address.load_balancer_ip),
+    };
+    if !is_wrong {
         return None;
     }
-    let from = view.objects.deletable_service()?;
-    let delete = Guarded {
-        guards: vec![Guard::CaughtUp, Guard::LeaseUnchanged(lease.clone())],
-        step: Step::Service(Write::Delete(from.clone())),
+    let steps = match view.objects.deletable_service() {
+        Some(from) => vec![Guarded {
+            guards: vec![Guard::CaughtUp, Guard::LeaseUnchanged(lease.clone())],
+            step: Step::Service(Write::Delete(from.clone())),
+        }],
+        // A finalizer holds it: it must not become one of another address.
+        None if present.metadata.deletion_timestamp.is_some() => Vec::new(),
+        None => return None,
     };
     Some(Plan::new(
-        vec![delete],
+        steps,
         OnFailure::Stop,
         Report::None(Next::Resync),
     ))

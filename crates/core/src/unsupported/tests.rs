@@ -5,6 +5,7 @@ use super::*;
 
 fn meta(uid: &str) -> ObjectMeta {
     ObjectMeta {
+        namespace: Some("ns".to_owned()),
         name: Some("web".to_owned()),
         uid: Some(uid.to_owned()),
         ..ObjectMeta::default()
@@ -39,4 +40,11 @@ fn ipa_9_a_lease_that_cannot_be_read() {
         why.contains("dhcp-u1") && why.contains("hardwareAddress"),
         "{why}"
     );
+    // Edited: the uid is that of this one, the name that of another one.
+    let other = ObjectMeta {
+        name: Some("api".to_owned()),
+        ..meta
+    };
+    let why = of_lb(&other, Some(&stored(&good))).unwrap().to_string();
+    assert!(why.contains("ns/web") && why.contains("ns/api"), "{why}");
 }

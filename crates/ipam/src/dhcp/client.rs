@@ -62,7 +62,7 @@ pub struct Client {
     held: Option<Held>,
     /// The address to ask for in a DISCOVER.
     wanted: Option<Ipv4Addr>,
-    /// The last address that was held: not probed again.
+    /// The last address that was held, or that is asked for because the load balancer had it: not probed.
     known: Option<Ipv4Addr>,
     /// NAKs of offered addresses since the last lease.
     refusals: u32,
@@ -71,8 +71,8 @@ pub struct Client {
 
 impl Client {
     /// A client that does nothing until [`Input::Start`]. `record` is the recorded lease, if there is one; it must be of the
-    /// same identity (DHC-2). `wanted` is an address to ask for if there is none, such as the one that kube-vip had leased
-    /// (DHC-6); servers need not give it. `seed` should differ between clients and between starts: it decides transaction
+    /// same identity (DHC-2). `wanted` is an address to ask for if there is none, which the load balancer had before, such as the one
+    /// that kube-vip had leased (DHC-6); servers need not give it. `seed` should differ between clients and between starts: it decides transaction
     /// ids and jitter.
     pub fn new(
         identity: Identity,
@@ -93,7 +93,7 @@ impl Client {
             state: State::Stopped,
             held,
             wanted: known.or(wanted),
-            known,
+            known: known.or(wanted),
             refusals: 0,
             wakeup: None,
         }
@@ -174,6 +174,7 @@ impl Client {
             self.state = State::Rebooting(Exchange {
                 xid: self.random.xid(),
                 began: at,
+                secs: 0,
                 asked: at,
                 sent: 0,
                 resend_at: at,

@@ -71,9 +71,14 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
         leader.set_pool(key, pool);
     }
     let names: BTreeSet<&str> = read.pools.iter().map(|(key, _)| &*key.name).collect();
+    // Load balancers with a lease that no Service shows, or not yet.
+    let mut unshown = BTreeSet::new();
     for (name, allocation) in &read.records {
         leader.observe_allocation(name, allocation);
         match allocation {
+            Allocation::Lease(record) => {
+                unshown.insert(leader.set_lease(&record.spec, true));
+            }
             Allocation::Unreadable { why, .. } if addr::parse_record_name(name).is_some() => {
                 lacking.push(format!("IPAllocation {name} cannot be read: {why}"));
             }
@@ -85,19 +90,21 @@ pub fn plan(read: &Read, now: Micros) -> (Vec<Export>, Vec<String>) {
                 }
             }
             Allocation::Unreadable { .. }
-            | Allocation::Lease(_)
             | Allocation::UnreadableLease(_)
             | Allocation::Reserved => {}
         }
     }
     for (key, service) in &read.services {
-        let shown = cached::shown_addresses(service);
-        leader.ledger.set_shown(&cached::id(key), &shown);
+        leader.set_shown(key, Some(service));
+        unshown.remove(key);
         if let Some(why) = &service.undecodable {
             lacking.push(format!(
                 "Service {key} cannot be decoded, its addresses may be counted as available: {why}"
             ));
         }
+    }
+    for key in unshown {
+        leader.set_shown(&key, None);
     }
     for (key, pool) in &read.pools {
         let name = &*key.name;

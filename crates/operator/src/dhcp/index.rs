@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use harvester_lb_api::IPAllocation;
 use harvester_lb_api::meta::Decoded;
@@ -118,6 +119,8 @@ pub struct Index {
     pub views: Views,
     /// Load balancers whose lease is due.
     pub due: WorkQueue<LeaseKey>,
+    /// Whether this process leads. Else nobody takes from the queue, and nothing is put into it.
+    leads: AtomicBool,
 }
 
 impl Index {
@@ -127,16 +130,20 @@ impl Index {
             stores,
             views: Views::default(),
             due: WorkQueue::new("DhcpLease", policy),
+            leads: AtomicBool::new(false),
         }
     }
 
-    /// The lease of a load balancer is due.
+    /// The lease of a load balancer is due. No-op on a standby.
     pub fn queue(&self, owner: Owner) {
-        self.due.add(LeaseKey(owner));
+        if self.leads.load(Ordering::Acquire) {
+            self.due.add(LeaseKey(owner));
+        }
     }
 
-    /// Every lease is due: this process is leader now.
-    pub fn queue_all(&self) {
+    /// This process is leader now: every lease is due, and from now on those that change.
+    pub fn begin_term(&self) {
+        self.leads.store(true, Ordering::Release);
         self.stores
             .lbs
             .for_each(|_, lb| self.queue(lb.owner.clone()));
@@ -151,6 +158,17 @@ impl Index {
     pub fn lb(&self, owner: &Owner) -> Option<Arc<LbView>> {
         let lb = self.stores.lbs.get(&cached::key(&owner.id))?;
         (lb.owner.uid == owner.uid).then_some(lb)
+    }
+
+    /// The load balancer of this uid, whatever its name. It looks at all of them.
+    pub fn lb_of_uid(&self, uid: &Uid) -> Option<Owner> {
+        let mut found = None;
+        self.stores.lbs.for_each(|_, lb| {
+            if lb.owner.uid == *uid {
+                found = Some(lb.owner.clone());
+            }
+        });
+        found
     }
 
     /// The record of a load balancer's lease.
@@ -222,15 +240,16 @@ impl Index {
                 }
             }
         }
-        // A record that cannot be read names no owner; when it can again, or is gone, its load balancer is due.
-        if old.is_some_and(|old| matches!(**old, RecordView::UnreadableLease(_)))
+        // A record that cannot be read names no owner, and one that was edited may name another one; when it is right again, or is
+        // gone, its load balancer is due.
+        let owner = |it: Option<&Arc<RecordView>>| it.and_then(|it| it.owner().cloned());
+        let may_be_wrong = old.is_some_and(|old| matches!(**old, RecordView::UnreadableLease(_)))
+            || owner(old).is_some_and(|old| Some(old) != owner(new));
+        if may_be_wrong
             && let Some(uid) = record::owner_of(&key.name)
+            && let Some(lb) = self.lb_of_uid(&uid)
         {
-            self.stores.lbs.for_each(|_, lb| {
-                if lb.owner.uid == uid {
-                    self.queue(lb.owner.clone());
-                }
-            });
+            self.queue(lb);
         }
     }
 

@@ -22,9 +22,13 @@ pub struct Line {
     socket: Option<PacketSocket>,
     /// Why there is no socket.
     fault: String,
+    /// Whether that is because there was no such interface.
+    is_missing: bool,
     failures: u32,
     open_at: Instant,
     hardware: HardwareAddress,
+    /// The index of the interface that was opened last.
+    index: Option<usize>,
 }
 
 impl Line {
@@ -34,9 +38,11 @@ impl Line {
             interface,
             socket: None,
             fault: String::new(),
+            is_missing: false,
             failures: 0,
             open_at: Instant::now(),
             hardware: HardwareAddress::ZERO,
+            index: None,
         }
     }
 
@@ -48,6 +54,11 @@ impl Line {
     /// Why it cannot be used.
     pub fn fault(&self) -> &str {
         &self.fault
+    }
+
+    /// Whether there was no interface of the name.
+    pub const fn is_missing(&self) -> bool {
+        self.is_missing
     }
 
     /// The Ethernet address of the interface when it was opened last.
@@ -63,13 +74,18 @@ impl Line {
     /// Opens it, if that is due. `None`: it is not.
     pub fn open_if_due(&mut self) -> Option<Result<(), OpenError>> {
         let is_due = self.open_at().is_some_and(|at| at <= Instant::now());
-        is_due.then(|| self.open())
+        is_due.then(|| {
+            let opened = self.open();
+            self.is_missing = matches!(opened, Err(OpenError::Missing));
+            opened
+        })
     }
 
     fn open(&mut self) -> Result<(), OpenError> {
         let link = socket::find(&self.interface)?;
         self.socket = Some(PacketSocket::open(&link)?);
         self.hardware = link.hardware;
+        self.index = Some(link.index());
         self.failures = 0;
         self.fault.clear();
         info!(interface = self.interface, address = %link.hardware, "interface opened");
@@ -98,8 +114,11 @@ impl Line {
     pub fn hidden_fault(&self) -> Option<String> {
         self.socket.as_ref()?;
         match socket::find(&self.interface) {
-            Ok(link) if link.hardware == self.hardware => None,
-            Ok(_) => Some("its address has changed".to_owned()),
+            Ok(link) if Some(link.index()) != self.index => Some("it was made anew".to_owned()),
+            Ok(link) if link.hardware != self.hardware => {
+                Some("its address has changed".to_owned())
+            }
+            Ok(_) => None,
             Err(error) => Some(error.to_string()),
         }
     }

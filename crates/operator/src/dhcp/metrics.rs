@@ -8,7 +8,9 @@ use harvester_lb_controller_kit::client::RequestObserver;
 use harvester_lb_controller_kit::work_queue::ReconcileObserver;
 use harvester_lb_controller_kit::writer::WriteError;
 use prometheus::core::Collector;
-use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, IntGaugeVec, Opts, Registry};
+use prometheus::{
+    HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
+};
 
 const REQUEST_BUCKETS: [f64; 10] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 15.0];
 
@@ -21,6 +23,8 @@ pub struct Metrics {
     lease_events: IntCounterVec,
     socket_errors: IntCounterVec,
     interface_up: IntGaugeVec,
+    /// Whether this process leads, and so has the clients.
+    pub leader: IntGauge,
     writes: IntCounterVec,
     write_conflicts: IntCounterVec,
     reconcile_duration: HistogramVec,
@@ -76,6 +80,10 @@ impl Metrics {
                     "Whether an interface of DHCP clients can be used.",
                 ),
                 &["interface"],
+            )?,
+            leader: IntGauge::new(
+                "harvester_lb_dhcp_leader",
+                "Whether this process has the DHCP clients.",
             )?,
             writes: counters(
                 "dhcp_record_writes_total",
@@ -133,13 +141,14 @@ impl Metrics {
             &["version"],
         )?;
         build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
-        let all: [Box<dyn Collector>; 14] = [
+        let all: [Box<dyn Collector>; 15] = [
             Box::new(self.sent.clone()),
             Box::new(self.received.clone()),
             Box::new(self.ignored.clone()),
             Box::new(self.lease_events.clone()),
             Box::new(self.socket_errors.clone()),
             Box::new(self.interface_up.clone()),
+            Box::new(self.leader.clone()),
             Box::new(self.writes.clone()),
             Box::new(self.write_conflicts.clone()),
             Box::new(self.reconcile_duration.clone()),

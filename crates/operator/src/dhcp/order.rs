@@ -40,6 +40,12 @@ pub enum PortError {
     /// The interface cannot be used; the port reports when it can.
     #[error("interface {0} cannot be used: {1}")]
     Down(String, String),
+    /// There is no such interface; the port reports when there is.
+    #[error("there is no interface {0}")]
+    Missing(String),
+    /// A message was not sent, although the interface can be used.
+    #[error("a message on interface {0} was not sent")]
+    Unsent(String),
     /// It has as many clients as allowed.
     #[error("interface {0} has {1} clients, which is the limit")]
     Full(String, usize),

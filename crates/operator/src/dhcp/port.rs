@@ -235,8 +235,12 @@ impl Port {
             return Ok(());
         }
         self.waiting.insert(owner.clone());
+        let interface = self.line.interface.clone();
+        if self.line.is_missing() {
+            return Err(PortError::Missing(interface));
+        }
         let fault = self.line.fault().to_owned();
-        Err(PortError::Down(self.line.interface.clone(), fault))
+        Err(PortError::Down(interface, fault))
     }
 
     fn start(&mut self, record: LeaseSpec, now: Now) -> Result<(), PortError> {
@@ -274,21 +278,22 @@ impl Port {
             }
         }
         self.remove(uid);
-        let mut sent = true;
+        let (mut sent, mut events) = (true, Vec::new());
         for Action { effect, .. } in actions {
             match effect {
                 Effect::Frame { kind, bytes } => sent &= self.send(kind, &bytes),
-                Effect::Event(event) => self.around.metrics.lease_event(event_kind(&event)),
+                Effect::Event(event) => events.push(event_kind(&event)),
                 _ => {}
             }
         }
-        if sent {
-            Ok(())
-        } else {
-            self.waiting.insert(record.owner.clone());
-            let why = "a message was not sent".to_owned();
-            Err(PortError::Down(self.line.interface.clone(), why))
+        if !sent {
+            self.ensure_open(&record.owner)?;
+            return Err(PortError::Unsent(self.line.interface.clone()));
         }
+        for event in events {
+            self.around.metrics.lease_event(event);
+        }
+        Ok(())
     }
 
     fn remove(&mut self, uid: &Uid) {

@@ -83,6 +83,13 @@ pub struct Link {
     pub hardware: HardwareAddress,
 }
 
+impl Link {
+    /// The index of the interface: another one of the same name has another.
+    pub fn index(&self) -> usize {
+        self.address.ifindex()
+    }
+}
+
 /// Finds an interface that is up.
 pub fn find(interface: &str) -> Result<Link, OpenError> {
     let all = getifaddrs().map_err(OpenError::of("getifaddrs"))?;
@@ -143,7 +150,9 @@ impl PacketSocket {
     /// Waits for a frame and reads it into `buffer`; returns its length, at most that of the buffer. Cancel safe.
     pub async fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, Checksum)> {
         let receive = |_: &OwnedFd| self.receive_now(buffer);
-        self.0.async_io(Interest::READABLE, receive).await
+        // An error of the socket, such as that of an interface that goes down, comes alone.
+        let interest = Interest::READABLE.add(Interest::ERROR);
+        self.0.async_io(interest, receive).await
     }
 
     fn receive_now(&self, buffer: &mut [u8]) -> io::Result<(usize, Checksum)> {
@@ -194,7 +203,8 @@ fn instructions() -> [SockFilter; filter::LENGTH] {
 fn readiness(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, OpenError> {
     // SAFETY: the `AsyncFd` owns the descriptor, and `OwnedFd` keeps it open and the same until it is dropped. Nothing here
     // takes it out or replaces it.
-    let registered = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+    let interest = Interest::READABLE.add(Interest::ERROR);
+    let registered = unsafe { AsyncFd::register_with_interest(fd, interest) };
     registered.map_err(|error| OpenError::System("epoll", error.into_parts().1))
 }
 

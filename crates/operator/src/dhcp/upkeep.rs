@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use harvester_lb_api::{IPAllocation, LoadBalancer};
+use harvester_lb_api::{IPAllocation, LoadBalancer, meta};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached;
@@ -24,6 +24,7 @@ use crate::clock;
 use crate::dhcp::context::Context;
 use crate::dhcp::index::{RecordView, record_key};
 use crate::dhcp::order::{Notify, Order, PortError};
+use crate::dhcp::socket::OpenError;
 
 /// Most steps of one reconcile: from a lost load balancer to its deleted record it takes four. More means that something
 /// changes all the time; others are due meanwhile.
@@ -39,7 +40,13 @@ pub async fn reconcile(ctx: &Context, owner: &Owner) -> Result<Requeue, WriteErr
                 warn!(lease = %owner.uid, why, "record of a lease cannot be read, left alone");
                 return Ok(Requeue::AwaitChange);
             }
-            Some(RecordView::Lease(record)) => Some(record),
+            Some(RecordView::Lease(record)) => {
+                if let Err(why) = is_of(ctx, owner, lb.as_deref(), &record.spec) {
+                    warn!(lease = %owner.uid, why, "record of a lease was edited, left alone");
+                    return Ok(Requeue::AwaitChange);
+                }
+                Some(record)
+            }
             Some(RecordView::HeldByPool) | None => None,
         };
         let client = ctx.index.views.get(&owner.uid);
@@ -73,6 +80,23 @@ pub async fn reconcile(ctx: &Context, owner: &Owner) -> Result<Requeue, WriteErr
     Ok(Requeue::After(ctx.settings.timings.retry))
 }
 
+/// Whether the record is that of this load balancer. One that names another one than that of its uid was edited.
+fn is_of(
+    ctx: &Context,
+    owner: &Owner,
+    lb: Option<&LbView>,
+    record: &LeaseSpec,
+) -> Result<(), String> {
+    record.check_owner(owner)?;
+    match lb {
+        Some(_) => Ok(()),
+        None => ctx
+            .index
+            .lb_of_uid(&owner.uid)
+            .map_or(Ok(()), |lb| record.check_owner(&lb)),
+    }
+}
+
 /// What follows a step.
 enum Next {
     /// Observe and decide again.
@@ -102,6 +126,9 @@ async fn take(
         (Step::Run(guard), Some(record)) => {
             if !is_confirmed(ctx, owner, guard).await? {
                 return Ok(WAIT);
+            }
+            if !is_current(ctx, record).await? {
+                return Ok(Next::Again);
             }
             let order = Order::Start(record.spec.clone());
             let started = ctx.ports.order(&record.spec.interface, order).await;
@@ -176,6 +203,14 @@ fn after_order(ctx: &Context, owner: &Owner, result: Result<(), PortError>) -> N
         Err(PortError::Down(interface, why)) => {
             wait_for_interface(ctx, owner, &events::interface_down(&interface, &why))
         }
+        Err(PortError::Missing(interface)) => {
+            let why = OpenError::Missing.to_string();
+            wait_for_interface(ctx, owner, &events::interface_down(&interface, &why))
+        }
+        Err(error @ PortError::Unsent(_)) => {
+            warn!(lease = %owner.uid, lb = %owner.id, %error, "lease is given back later");
+            Next::Requeue(Requeue::Backoff)
+        }
     }
 }
 
@@ -197,14 +232,22 @@ async fn is_confirmed(ctx: &Context, owner: &Owner, guard: Guard) -> Result<bool
         Guard::GoneAndNotServed(address) => {
             is_gone(ctx, owner).await? && is_unserved(ctx, owner, address).await?
         }
-        Guard::NamedForKubeVip(address) => live_service(ctx, owner).await?.is_some_and(|service| {
-            service.is_kube_vips && service.kube_vip_address == Some(address)
-        }),
+        Guard::NamedForKubeVip => live_service(ctx, owner)
+            .await?
+            .is_some_and(|service| service.is_kube_vips && service.kube_vip_address.is_some()),
     };
     if !is_so {
         debug!(lease = %owner.uid, ?guard, "not so, waiting");
     }
     Ok(is_so)
+}
+
+/// Whether the stored record is that of the API server; else the store has that now. A client of an older one would ask for an
+/// address that is served, or for another one (DHC-2).
+async fn is_current(ctx: &Context, record: &LeaseRecord) -> Result<bool, WriteError> {
+    let key = record_key(&record.spec.owner.uid);
+    let live = ctx.client.get_live::<IPAllocation>(&key).await?;
+    Ok(live.is_some_and(|live| meta::version(&live.metadata) == record.version))
 }
 
 async fn is_gone(ctx: &Context, owner: &Owner) -> Result<bool, WriteError> {
@@ -266,6 +309,9 @@ async fn write(ctx: &Context, record: &LeaseRecord, spec: &LeaseSpec) -> Result<
 }
 
 /// DHC-4, DHC-6: RELEASE before the record is changed or deleted. A process that is killed in between sends it once more.
+///
+/// Of an expired lease nothing is left to give back. A load balancer that is to have a lease on another interface does not wait until
+/// the earlier one, if that is gone, is there again.
 async fn release(
     ctx: &Context,
     record: &LeaseRecord,
@@ -276,20 +322,24 @@ async fn release(
         return Ok(Next::Again);
     };
     let has_client = ctx.index.views.get(&spec.owner.uid).is_some();
-    // Of an expired lease nothing is left to give back, and its interface may be gone for good.
+    let mut is_sent = false;
     if has_client || !lease.is_expired(clock::now()) {
         let order = Order::Release(spec.clone());
-        let released = ctx.ports.order(&spec.interface, order).await;
-        if released.is_err() {
-            return Ok(after_order(ctx, &spec.owner, released));
+        let moves = |next: &LeaseSpec| next.interface != spec.interface;
+        match ctx.ports.order(&spec.interface, order).await {
+            Ok(()) => is_sent = true,
+            Err(PortError::Missing(_)) if next.as_ref().is_some_and(moves) => {}
+            released => return Ok(after_order(ctx, &spec.owner, released)),
         }
     }
     match next {
         Some(next) => write(ctx, record, &next).await?,
         None => delete(ctx, record).await?,
     }
-    info!(lease = %spec.owner.uid, lb = %spec.owner.id, address = %lease.address, "released");
-    ctx.notices.publish(&spec.owner, &events::released(lease));
+    info!(lease = %spec.owner.uid, lb = %spec.owner.id, address = %lease.address, is_sent, "released");
+    if is_sent {
+        ctx.notices.publish(&spec.owner, &events::released(lease));
+    }
     Ok(Next::Again)
 }
 

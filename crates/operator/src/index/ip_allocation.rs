@@ -1,12 +1,12 @@
 //! Changes of IPAllocations.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use harvester_lb_controller_kit::store::Change;
-use harvester_lb_core::cached::Allocation;
-use harvester_lb_core::dhcp::record;
+use harvester_lb_core::cached::{Allocation, Lb};
+use harvester_lb_core::dhcp::record::{self, LeaseSpec};
 use harvester_lb_ipam::{Uid, addr};
 use harvester_lb_object::Key;
 use tracing::warn;
@@ -60,6 +60,14 @@ impl Index {
         }
     }
 
+    /// Handles an IPAllocation that a live read did not find. The watch reports the deletion of what the store has no more to nobody.
+    pub fn record_gone(&self, key: &Key, change: &Change<Allocation>) {
+        match record::owner_of(&key.name) {
+            Some(uid) => self.lease_changed(&uid, change),
+            None => self.record_created_or_deleted(key),
+        }
+    }
+
     /// Queues those that a record concerns that was written, if it is that of an address that is shared, or asked for.
     pub fn shared_record_updated(&self, change: &Change<Allocation>) {
         let (old, new) = match change {
@@ -88,8 +96,10 @@ impl Index {
         }
     }
 
-    /// Handles a change of the record of a DHCP lease: its load balancer is due (DHC-1, DHC-3), and its address is taken, or free
-    /// again (DHC-5).
+    /// Handles a change of the record of a DHCP lease: its load balancer is due (DHC-1, DHC-3), its address is taken, or free again
+    /// (DHC-5), and backends that report it are checked again (BE-8).
+    ///
+    /// An owner does not change, unless somebody edits the record: then those of both names are due, and the one of its uid.
     fn lease_changed(&self, uid: &Uid, change: &Change<Allocation>) {
         let (old, new) = match change {
             Change::Applied { old, new } => (old.as_ref(), Some(new)),
@@ -100,21 +110,31 @@ impl Index {
             _ => None,
         };
         let (old, new) = (old.and_then(lease), new.and_then(lease));
-        let mut keys = BTreeSet::new();
-        self.with_leader(|leader| {
-            // An owner does not change, unless somebody edits the record.
-            let changes = [(&old, false), (&new, true)];
-            for (lease, is_present) in changes {
+        let keys = self.with_leader(|leader| {
+            let mut keys = BTreeSet::new();
+            for (lease, is_present) in [(&old, false), (&new, true)] {
                 keys.extend(lease.iter().map(|it| leader.set_lease(it, is_present)));
             }
             for key in &keys {
                 leader.set_shown(key, self.stores.services.get(key).as_deref());
             }
+            keys
         });
-        if keys.is_empty() {
-            // One that cannot be read may not say whose it is (IPA-9). Rare enough for a scan of all load balancers.
+        // A standby queues nothing.
+        let Some(mut keys) = keys else { return };
+        let held = |lease: &Option<LeaseSpec>| Some(lease.as_ref()?.phase.lease()?.address);
+        if held(&old) != held(&new) {
+            let both: Vec<Ipv4Addr> = [held(&old), held(&new)].into_iter().flatten().collect();
+            let reporters = self.addresses.lock().reporters_of(&both);
+            self.queue_reporters(&reporters);
+        }
+        let is_of_uid = |lb: &Lb| *uid == Uid::new(lb.uid());
+        let mut stored = keys.iter().filter_map(|key| self.stores.lbs.get(key));
+        if !stored.any(|lb| is_of_uid(&lb)) {
+            // One that cannot be read, or was edited, does not say whose it is (IPA-9). Rare enough for a scan of all load
+            // balancers.
             self.stores.lbs.for_each(|key, lb| {
-                if *uid == Uid::new(lb.uid()) {
+                if is_of_uid(lb) {
                     keys.insert(key.clone());
                 }
             });

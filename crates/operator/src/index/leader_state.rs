@@ -17,7 +17,7 @@ use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::sharing;
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::naming::Observed;
-use harvester_lb_ipam::{Ledger, Micros, Phase, PoolName, Record, Settings, Uid};
+use harvester_lb_ipam::{Ledger, Micros, OwnerId, Phase, PoolName, Record, Settings, Uid};
 use harvester_lb_object::Key;
 use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
@@ -35,13 +35,14 @@ pub struct LeaderState {
     pub ledger: Ledger,
     /// Deleted load balancers whose addresses are not released yet.
     pub(super) deleted_lbs: HashMap<Key, DeletedLb, FxBuildHasher>,
-    /// Objects that use features of later versions (IPA-9).
     /// Addresses whose release was sent and is not answered yet.
     pub(super) releasing: HashSet<IpAddr>,
     /// Addresses of others that load balancers are about to name in their status: how many.
     pub(super) joining: HashMap<IpAddr, usize>,
     /// Leased addresses of load balancers, by the uid of the load balancer (DHC-5).
     leased: HashMap<Key, BTreeMap<Uid, IpAddr>>,
+    /// How many leases each of these addresses has: more than one if several networks have it.
+    lease_counts: HashMap<IpAddr, usize, FxBuildHasher>,
     /// Load balancers that share addresses (SHR-3).
     pub(super) sharing: sharing::index::Index,
     /// The role in its group that each load balancer has acted on last.
@@ -76,6 +77,7 @@ impl LeaderState {
             releasing: HashSet::default(),
             joining: HashMap::default(),
             leased: HashMap::default(),
+            lease_counts: HashMap::default(),
             sharing: sharing::index::Index::default(),
             roles: HashMap::default(),
             port_names: HashMap::default(),
@@ -101,26 +103,43 @@ impl LeaderState {
                 warn!(ip_allocation = %key, why, "IPAllocation unreadable; its address stays blocked until the object is repaired or deleted");
             }
             leader.observe_allocation(&key.name, &allocation);
+            if let Allocation::Lease(record) = &*allocation {
+                leader.set_lease(&record.spec, true);
+            }
         }
         for (key, service) in stores.services.all() {
             leader.set_shown(&key, Some(&service));
         }
+        // Also those that no Service shows, or not yet.
+        for key in leader.leased.keys().cloned().collect::<Vec<_>>() {
+            leader.set_shown(&key, stores.services.get(&key).as_deref());
+        }
         leader.sharing = stores.sharing();
         for (_, allocation) in stores.allocations.all() {
-            if let Allocation::Valid { record, .. } = &*allocation {
-                leader.note_owner(stores, record);
+            match &*allocation {
+                Allocation::Valid { record, .. } if record.spec.phase == Phase::Bound => {
+                    leader.note_owner(stores, &record.spec.address_of(), &record.spec.owner.uid);
+                }
+                Allocation::Lease(record) => {
+                    let owner = &record.spec.owner;
+                    leader.note_owner(stores, &owner.id, &owner.uid);
+                }
+                Allocation::Valid { .. }
+                | Allocation::Unreadable { .. }
+                | Allocation::UnreadableLease(_)
+                | Allocation::Reserved => {}
             }
         }
         leader
     }
 
-    /// Adds the owner of a Bound record to the deleted load balancers if the store does not have it. The record is released
-    /// only after a live read (IPA-3 a).
-    fn note_owner(&mut self, stores: &Stores, record: &Record) {
-        let owner = cached::key(&record.spec.address_of());
-        if record.spec.phase == Phase::Bound && stores.lbs.get(&owner).is_none() {
+    /// Adds the owner of a Bound record, or of a lease, to the deleted load balancers if the store does not have it. What it has
+    /// is cleaned up only after a live read (IPA-3 a, DHC-4).
+    fn note_owner(&mut self, stores: &Stores, owner: &OwnerId, uid: &Uid) {
+        let owner = cached::key(owner);
+        if stores.lbs.get(&owner).is_none() {
             let deleted = DeletedLb {
-                uid: record.spec.owner.uid.to_string(),
+                uid: uid.to_string(),
                 had_service: true,
                 final_state_unknown: true,
             };
@@ -275,7 +294,8 @@ impl LeaderState {
         true
     }
 
-    /// Updates the ledger with a cached IPAllocation, readable or not. One of a later kind holds no address (IPA-8).
+    /// Updates the ledger with an IPAllocation of a pool's address, readable or not. One of another kind holds no address of a pool
+    /// (IPA-8); for leases there is [`set_lease`](Self::set_lease).
     pub fn observe_allocation(&mut self, name: &str, allocation: &Allocation) {
         match allocation {
             Allocation::Valid { record, .. } => {
@@ -284,26 +304,41 @@ impl LeaderState {
             Allocation::Unreadable { version, .. } => {
                 self.ledger.block_name(name, *version);
             }
-            Allocation::Lease(record) => {
-                self.set_lease(&record.spec, true);
-            }
-            Allocation::UnreadableLease(_) | Allocation::Reserved => {}
+            Allocation::Lease(_) | Allocation::UnreadableLease(_) | Allocation::Reserved => {}
         }
     }
 
-    /// Updates the address that a load balancer has leased, and returns its key. Then [`set_shown`](Self::set_shown) is due.
+    /// Updates the address that a load balancer has leased by a change of the store, which ignores older copies, and returns its key.
+    /// Then [`set_shown`](Self::set_shown) is due.
     pub fn set_lease(&mut self, lease: &LeaseSpec, is_present: bool) -> Key {
         let key = cached::key(&lease.owner.id);
         let held = lease.phase.lease().filter(|_| is_present);
+        let now = held.map(|held| IpAddr::from(held.address));
         let of_key = self.leased.entry(key.clone()).or_default();
-        match held {
-            Some(held) => of_key.insert(lease.owner.uid.clone(), held.address.into()),
+        let before = match now {
+            Some(address) => of_key.insert(lease.owner.uid.clone(), address),
             None => of_key.remove(&lease.owner.uid),
         };
         if of_key.is_empty() {
             self.leased.remove(&key);
         }
+        if let Some(address) = now {
+            *self.lease_counts.entry(address).or_default() += 1;
+        }
+        if let Some(address) = before
+            && let Some(count) = self.lease_counts.get_mut(&address)
+        {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                self.lease_counts.remove(&address);
+            }
+        }
         key
+    }
+
+    /// Whether an address is leased.
+    pub fn is_leased(&self, address: IpAddr) -> bool {
+        self.lease_counts.contains_key(&address)
     }
 
     /// Updates the addresses that are taken because the Service of this name shows them, or the load balancer has leased them (IPA-1,

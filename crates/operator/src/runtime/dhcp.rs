@@ -165,6 +165,7 @@ fn settings(args: &Args, dhcp: &DhcpArgs) -> anyhow::Result<Settings> {
         mode: args.mode(),
         interfaces: Interfaces {
             default,
+            is_chosen: dhcp.dhcp_interface.is_some(),
             allowed: args.interfaces(),
         },
         limit: dhcp.dhcp_lease_limit,
@@ -250,7 +251,8 @@ async fn lead(
     candidate: &mut Candidate,
     stop: &CancellationToken,
 ) -> anyhow::Result<End> {
-    ctx.index.queue_all();
+    ctx.index.begin_term();
+    ctx.metrics.leader.set(1);
     let mut workers = JoinSet::new();
     for _ in 0..WORKERS {
         let ctx = Arc::clone(ctx);
@@ -274,6 +276,7 @@ async fn lead(
     }
     ctx.ports.end().await;
     ctx.metrics.no_interfaces();
+    ctx.metrics.leader.set(0);
     if end == End::Stopped {
         let written = ctx.notices.written();
         if tokio::time::timeout(ctx.settings.timings.events_limit, written)

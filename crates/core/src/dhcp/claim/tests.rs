@@ -27,11 +27,20 @@ fn plain() -> Claim {
 fn dhc_1_vm_type_with_ipam_dhcp_asks_for_a_lease() {
     let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]});
     let cluster = with(cluster_spec(), json!({"ipam": "dhcp"}));
+    let without_listeners = with(dhcp(), json!({"listeners": []}));
+    let naming = json!({"annotations": {
+        "loadbalancer.harvesterhci.io/primary-load-balancer": "api",
+    }});
+    let sharing = naming.clone();
     let cases = [
         (dhcp(), json!({}), plain()),
         (vm_spec("web"), json!({}), Claim::None),
         (cluster, json!({}), Claim::None),
         (dhcp(), deleted, Claim::Unchanged),
+        // ALC-10, SHR-1: refused by the operator.
+        (without_listeners, json!({}), Claim::Unchanged),
+        (dhcp(), naming, Claim::Unchanged),
+        (vm_spec("web"), sharing, Claim::None),
     ];
     for (spec, metadata, expected) in cases {
         let view = lb(&spec, metadata.clone());
@@ -80,13 +89,14 @@ fn dhc_1_annotations_of_a_lease() {
 fn kva_2_an_interface_that_is_not_allowed_is_not_used() {
     let interfaces = Interfaces {
         default: "mgmt-br".to_owned(),
+        is_chosen: false,
         allowed: "vlan10".parse().unwrap(),
     };
     for (named, expected) in [
-        (None, "mgmt-br"),
-        (Some("vlan10"), "vlan10"),
-        (Some("eth7"), "mgmt-br"),
-        (Some("mgmt-br"), "mgmt-br"),
+        (None, ("mgmt-br", false)),
+        (Some("vlan10"), ("vlan10", true)),
+        (Some("eth7"), ("mgmt-br", false)),
+        (Some("mgmt-br"), ("mgmt-br", false)),
     ] {
         assert_eq!(interfaces.choose(named), expected, "{named:?}");
     }

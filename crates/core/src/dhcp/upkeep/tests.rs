@@ -15,8 +15,13 @@ fn owner() -> Owner {
 }
 
 fn interfaces() -> Interfaces {
+    by_default(true)
+}
+
+fn by_default(is_chosen: bool) -> Interfaces {
     Interfaces {
         default: "eth0".to_owned(),
+        is_chosen,
         allowed: "eth1".parse().unwrap(),
     }
 }
@@ -74,6 +79,7 @@ struct Case {
     client: Option<ClientView>,
     is_kube_vips: bool,
     is_held_by_pool: bool,
+    interfaces: Interfaces,
 }
 
 impl Case {
@@ -85,6 +91,7 @@ impl Case {
             client,
             is_kube_vips: false,
             is_held_by_pool: false,
+            interfaces: interfaces(),
         }
     }
 
@@ -92,7 +99,7 @@ impl Case {
         let lb = self.claim.clone().map(lb);
         let situation = Situation {
             mode: self.mode,
-            interfaces: &interfaces(),
+            interfaces: &self.interfaces,
             lb: lb.as_ref(),
             record: self.record.as_ref(),
             client: self.client.as_ref(),
@@ -288,7 +295,7 @@ fn dhc_6_to_kube_vip_and_back() {
     );
     assert_eq!(
         step(Mode::KubeVip, LeasePhase::Released(A)),
-        Step::Delete(Guard::NamedForKubeVip(A))
+        Step::Delete(Guard::NamedForKubeVip)
     );
     assert_eq!(
         step(Mode::KubeVip, LeasePhase::Pending),
@@ -362,6 +369,65 @@ fn kva_2_another_interface_is_another_lease() {
         Some(client(Some(lease(A)))),
     );
     assert_eq!(refused.step(), Step::Rest);
+}
+
+#[test]
+fn dhc_2_another_default_route_moves_no_lease() {
+    let on_bond = |phase, is_chosen| Case {
+        record: Some(LeaseSpec {
+            interface: "bond0".to_owned(),
+            ..record(phase)
+        }),
+        interfaces: by_default(is_chosen),
+        ..Case::of(Some(asks()), None, None)
+    };
+    let mut over = lease(A);
+    over.times = Some(harvester_lb_ipam::dhcp::LeaseTimes {
+        renew_at: Micros(NOW.0 - 3),
+        rebind_at: Micros(NOW.0 - 2),
+        expires_at: Micros(NOW.0 - 1),
+    });
+    // Whose interface nobody has chosen, the host's; then one that somebody has.
+    let run = Step::Run(Guard::NotKubeVips);
+    let bound = LeasePhase::Bound(lease(A));
+    assert_eq!(on_bond(bound, false).step(), run);
+    let releasing = |phase| {
+        Step::Write(
+            Guard::None,
+            LeaseSpec {
+                interface: "bond0".to_owned(),
+                ..record(phase)
+            },
+        )
+    };
+    let given = releasing(LeasePhase::Releasing(lease(A)));
+    assert_eq!(on_bond(bound, true).step(), given);
+    // What is asked for anew is asked for on an interface of this host.
+    let given = releasing(LeasePhase::Releasing(over));
+    assert_eq!(on_bond(LeasePhase::Bound(over), false).step(), given);
+    let after = on_bond(LeasePhase::Releasing(over), false).step();
+    assert_eq!(
+        after,
+        Step::Release(Guard::NotServed(A), Some(pending(None)))
+    );
+    let next = on_bond(LeasePhase::Pending, false).step();
+    assert_eq!(next, Step::Write(Guard::None, pending(None)));
+}
+
+#[test]
+fn dhc_6_kube_vip_may_have_what_has_expired() {
+    let mut over = lease(A);
+    over.times = Some(harvester_lb_ipam::dhcp::LeaseTimes {
+        renew_at: Micros(1),
+        rebind_at: Micros(2),
+        expires_at: Micros(3),
+    });
+    let case = Case {
+        mode: Mode::KubeVip,
+        ..Case::of(Some(asks()), Some(LeasePhase::Releasing(over)), None)
+    };
+    let released = record(LeasePhase::Released(A));
+    assert_eq!(case.step(), Step::Write(Guard::None, released));
 }
 
 #[test]

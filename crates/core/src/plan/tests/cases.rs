@@ -400,7 +400,7 @@ fn hc_4_of_one_that_cannot_be_decoded_the_health_check_goes_on() {
 #[test]
 fn ops_3_the_guest_s_address_by_dhcp_is_left_to_it() {
     let mut world = World::new(lb(&fixtures::cluster_spec()));
-    let goal = Goal::AddressOnly(Address::by_dhcp(Vec::new(), None));
+    let goal = Goal::AddressOnly(Address::by_dhcp(Vec::new(), None, None));
     world.walk(&goal, usize::MAX);
     let status = world.lb.status.unwrap();
     assert_eq!(status.address, None);

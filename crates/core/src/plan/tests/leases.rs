@@ -1,7 +1,7 @@
 //! Addresses that a DHCP server leases (DHC-1, DHC-3, DHC-6).
 
-use harvester_lb_ipam::Uid;
 use harvester_lb_ipam::dhcp::Identity;
+use harvester_lb_ipam::{Micros, Owner, Phase, Record, RecordSpec, Uid};
 use harvester_lb_object::Version;
 use k8s_openapi::api::core::v1::Service;
 use serde_json::json;
@@ -134,7 +134,7 @@ fn dhc_6_kube_vip_asks_for_what_was_given_back() {
         address: LEASED.parse().unwrap(),
         hardware,
     };
-    let address = Address::by_dhcp(Vec::new(), Some(handed));
+    let address = Address::by_dhcp(Vec::new(), Some(seen(Some(7))), Some(handed));
     let goal = Goal::Serve(vm(&world), address);
     world.walk(&goal, usize::MAX);
     assert_eq!(asked(&world).as_deref(), Some("0.0.0.0"));
@@ -152,7 +152,91 @@ fn dhc_6_kube_vip_asks_for_what_was_given_back() {
     world.service = cached::service(Ok(edited));
     world.walk(&goal, usize::MAX);
     assert_eq!(annotation(&world, "requestedIP").as_deref(), Some(OTHER));
-    let goal = Goal::Serve(vm(&world), Address::by_dhcp(Vec::new(), None));
+    let goal = Goal::Serve(
+        vm(&world),
+        Address::by_dhcp(Vec::new(), Some(seen(None)), None),
+    );
     world.walk(&goal, usize::MAX);
     assert_eq!(annotation(&world, "hwaddr"), Some(hardware.to_string()));
+}
+
+#[test]
+fn dhc_3_kube_vip_follows_no_leased_address_in_place() {
+    let to_kube_vip = |world: &World, records| {
+        let address = Address::by_dhcp(records, Some(seen(Some(8))), None);
+        Goal::Serve(vm(world), address)
+    };
+    let mut world = world();
+    world.service = Some(service(LEASED, Some(LEASED)));
+    let goal = to_kube_vip(&world, Vec::new());
+    let (key, before) = (key(), world.clone());
+    let planned_view = before.view(&key, &goal);
+    let planned = plan(&planned_view, &goal);
+    let last = planned.steps.last().unwrap();
+    assert_eq!(last.step.to_string(), "delete Service");
+    let lease = Guard::LeaseUnchanged(seen(Some(8)));
+    assert_eq!(last.guards, [Guard::CaughtUp, lease.clone()]);
+    world.walk(&goal, usize::MAX);
+    assert!(world.service.is_none());
+    let before = world.clone();
+    let planned_view = before.view(&key, &goal);
+    let planned = plan(&planned_view, &goal);
+    let last = planned.steps.last().unwrap();
+    assert_eq!(last.step.to_string(), "create Service");
+    assert_eq!(last.guards, [Guard::CaughtUp, lease]);
+    world.walk(&goal, usize::MAX);
+    assert_eq!(asked(&world).as_deref(), Some("0.0.0.0"));
+    // That of a pool is changed in place, as by upstream, and one where the DHCP process never had a record.
+    let pool = |address: &str| {
+        let mut world = self::world();
+        world.service = Some(service(address, Some(address)));
+        world
+    };
+    let mut of_pool = pool("10.0.0.2");
+    let goal = to_kube_vip(&of_pool, vec![bound("10.0.0.2")]);
+    let (written, _) = of_pool.walk(&goal, usize::MAX);
+    assert!(
+        written.iter().any(|it| it == "patch Service"),
+        "{written:?}"
+    );
+    let mut without = pool("10.0.0.2");
+    let address = Address::by_dhcp(Vec::new(), Some(seen(None)), None);
+    let goal = Goal::Serve(vm(&without), address);
+    let (written, _) = without.walk(&goal, usize::MAX);
+    assert!(
+        written.iter().any(|it| it == "patch Service"),
+        "{written:?}"
+    );
+}
+
+#[test]
+fn dhc_3_a_service_that_a_finalizer_holds_gets_no_other_address() {
+    let mut world = world();
+    let mut held = Service::clone(&service(LEASED, Some(LEASED)));
+    held.metadata.deletion_timestamp =
+        serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    held.metadata.finalizers = Some(vec!["a/b".to_owned()]);
+    world.service = cached::service(Ok(held));
+    let before = world.objects()["service"].clone();
+    let to_kube_vip = Address::by_dhcp(Vec::new(), Some(seen(Some(8))), None);
+    for goal in [leased(&world, OTHER), Goal::Serve(vm(&world), to_kube_vip)] {
+        world.walk(&goal, usize::MAX);
+        assert_eq!(world.objects()["service"], before);
+    }
+}
+
+/// A record of a pool's address.
+fn bound(address: &str) -> Record {
+    Record {
+        spec: RecordSpec {
+            addr: address.parse().unwrap(),
+            pool: "p".into(),
+            owner: Owner::new("n", "lb", "u"),
+            phase: Phase::Bound,
+            bound_at: Micros(1),
+            released_at: None,
+            group: None,
+        },
+        version: Version(3),
+    }
 }

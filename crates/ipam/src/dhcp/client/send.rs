@@ -27,6 +27,8 @@ impl Client {
             } if now.mono >= exchange.resend_at => self.discover(Some(exchange), now, out),
             State::Requesting { exchange, offer } if now.mono >= exchange.resend_at => {
                 if exchange.sent >= REQUESTS {
+                    // It has offered and does not acknowledge.
+                    out.push(Output::Event(Event::Unanswered));
                     self.discover(None, now, out);
                 } else {
                     self.request(offer, exchange, now, out);
@@ -67,17 +69,19 @@ impl Client {
         let mut exchange = exchange.unwrap_or_else(|| Exchange {
             xid: self.random.xid(),
             began: now.mono,
+            secs: 0,
             asked: now.mono,
             sent: 0,
             resend_at: now.mono,
         });
+        exchange.secs = secs(&exchange, now);
         if exchange.sent == SILENT_DISCOVERS {
             out.push(Output::Event(Event::Unanswered));
         }
         let body = Body::Discover {
             wanted: self.wanted,
         };
-        self.send(&exchange, body, now, out);
+        self.send(&exchange, body, out);
         self.back_off(&mut exchange, now);
         self.state = State::Selecting {
             exchange,
@@ -103,7 +107,7 @@ impl Client {
 
     fn request(&mut self, offer: Offer, mut exchange: Exchange, now: Now, out: &mut Vec<Output>) {
         let Offer { address, server } = offer;
-        self.send(&exchange, Body::Select { address, server }, now, out);
+        self.send(&exchange, Body::Select { address, server }, out);
         self.back_off(&mut exchange, now);
         self.state = State::Requesting { exchange, offer };
     }
@@ -116,7 +120,8 @@ impl Client {
             exchange.began = now.mono;
             exchange.asked = now.mono;
         }
-        self.send(&exchange, Body::Confirm { address }, now, out);
+        exchange.secs = secs(&exchange, now);
+        self.send(&exchange, Body::Confirm { address }, out);
         self.back_off(&mut exchange, now);
         self.state = State::Rebooting(exchange);
     }
@@ -137,16 +142,18 @@ impl Client {
             return;
         }
         let pause = pause(&deadlines, is_rebinding, now);
-        let exchange = Exchange {
+        let mut exchange = Exchange {
             xid: self.random.xid(),
             began: exchange.map_or(now.mono, |exchange| exchange.began),
+            secs: 0,
             asked: now.mono,
             sent: exchange
                 .map_or(0, |exchange| exchange.sent)
                 .saturating_add(1),
             resend_at: now.mono.saturating_add(pause),
         };
-        self.send(&exchange, Body::Confirm { address }, now, out);
+        exchange.secs = secs(&exchange, now);
+        self.send(&exchange, Body::Confirm { address }, out);
         self.state = if is_rebinding {
             State::Rebinding(exchange)
         } else {
@@ -161,11 +168,10 @@ impl Client {
         exchange.sent = exchange.sent.saturating_add(1);
     }
 
-    fn send(&self, exchange: &Exchange, body: Body, now: Now, out: &mut Vec<Output>) {
-        let secs = now.mono.saturating_sub(exchange.began).as_secs();
+    fn send(&self, exchange: &Exchange, body: Body, out: &mut Vec<Output>) {
         let message = ClientMessage {
             xid: exchange.xid,
-            secs: u16::try_from(secs).unwrap_or(u16::MAX),
+            secs: exchange.secs,
             identity: self.identity,
             body,
         };
@@ -215,4 +221,10 @@ fn pause(deadlines: &Deadlines, is_rebinding: bool, now: Now) -> Duration {
     };
     let tail = deadlines.expire.saturating_sub(deadlines.renew);
     renewal_pause(end.saturating_sub(now.mono), tail)
+}
+
+/// Seconds since the client began to ask.
+fn secs(exchange: &Exchange, now: Now) -> u16 {
+    let secs = now.mono.saturating_sub(exchange.began).as_secs();
+    u16::try_from(secs).unwrap_or(u16::MAX)
 }

@@ -53,6 +53,8 @@ pub(super) struct Exchange {
     pub(super) xid: u32,
     /// When the client began to ask, for `secs`.
     pub(super) began: Duration,
+    /// `secs` of the last message. The REQUEST for an offer has that of the DISCOVER (RFC 2131, 3.1).
+    pub(super) secs: u16,
     /// When the first REQUEST that a reply may answer was sent.
     pub(super) asked: Duration,
     /// Messages sent.

@@ -44,7 +44,7 @@ pub async fn goal(
                 return Ok(goal);
             }
             // The guest is the DHCP client (REC-1).
-            None => Address::by_dhcp(ctx.index.withdraw_from_pools(key), None),
+            None => Address::by_dhcp(ctx.index.withdraw_from_pools(key), None, None),
         },
         Source::Pool(_) => {
             let request = own_request(ctx, key, lb);

@@ -5,16 +5,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_api::{LoadBalancer, LoadBalancerSpec, keys};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached::{Allocation, CachedService};
+use harvester_lb_core::cached::{self, Allocation, CachedService};
 use harvester_lb_core::desired::{self, Ownership};
+use harvester_lb_core::dhcp::Mode;
+use harvester_lb_core::dhcp::claim::asks_for_lease;
 use harvester_lb_core::dhcp::record::{self, LeasePhase, LeaseRecord};
 use harvester_lb_core::dhcp::serving::{Serving, serving};
 use harvester_lb_core::plan::{Address, Goal, Objects, SeenLease, Waiting};
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::status;
-use harvester_lb_ipam::{Micros, Uid, addr};
+use harvester_lb_ipam::{Micros, Record, Uid, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -26,6 +28,8 @@ use crate::controllers::live;
 
 /// How long after the expiry of a lease its load balancer is reconciled: timers are not exact.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
+/// Most time until it is looked at again, mostly in vain: no timer notices that the wall clock is set, or that the host slept.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// The stored record of the lease of a load balancer.
 struct Seen {
@@ -71,8 +75,11 @@ pub fn goal(ctx: &Context, key: &Key, lb: &LoadBalancer, vm: Box<VmSpec>) -> Goa
             look_again_at(ctx, key, expires_at, now);
             Goal::Serve(vm, Address::leased(address, seen.lease, own))
         }
-        Serving::KubeVip(handed) => Goal::Serve(vm, Address::by_dhcp(own, handed)),
-        Serving::Waiting(why) => {
+        Serving::KubeVip(handed) => {
+            Goal::Serve(vm, Address::by_dhcp(own, Some(seen.lease), handed))
+        }
+        Serving::Waiting(why, until) => {
+            look_again_at(ctx, key, until, now);
             let waiting = Waiting {
                 lease: Some(seen.lease),
                 ..Waiting::because(status::WAITING_FOR_LEASE, why, own)
@@ -83,22 +90,16 @@ pub fn goal(ctx: &Context, key: &Key, lb: &LoadBalancer, vm: Box<VmSpec>) -> Goa
 }
 
 /// DHC-3: ends the Service of a load balancer that stays as it is, once its lease is lost. Its address may be somebody else's.
+/// `spec`: whether its spec asks for a lease; `None` if that cannot be told.
 ///
 /// # Errors
 /// Those of the requests; `Conflict` if there is a lease again.
-pub async fn end_lost(ctx: &Context, key: &Key, meta: &ObjectMeta) -> Result<(), WriteError> {
-    let seen = Seen::of(ctx, meta);
-    let Some(record) = seen.record() else {
-        return Ok(());
-    };
-    let now = clock::now();
-    if let LeasePhase::Bound(held) = &record.spec.phase
-        && !held.is_expired(now)
-    {
-        let expires_at = held.times.map(|times| times.expires_at);
-        look_again_at(ctx, key, expires_at, now);
-        return Ok(());
-    }
+pub async fn end_lost(
+    ctx: &Context,
+    key: &Key,
+    meta: &ObjectMeta,
+    spec: Option<&LoadBalancerSpec>,
+) -> Result<(), WriteError> {
     let service = ctx.index.stores.services.get(key);
     let objects = Objects {
         key,
@@ -108,9 +109,33 @@ pub async fn end_lost(ctx: &Context, key: &Key, meta: &ObjectMeta) -> Result<(),
     let (Some(from), Some(service)) = (objects.deletable_service(), objects.service) else {
         return Ok(());
     };
-    // kube-vip has leased its own, and a pool's has a record.
-    let is_leased = |it: IpAddr| !it.is_unspecified() && ctx.index.record(it).is_none();
-    if asked(service).and_then(addr::parse).is_some_and(is_leased) {
+    // kube-vip has leased its own, and one of a pool has a record of this load balancer, or of those that share it.
+    let is_own = |record: Record| {
+        let id = cached::id(key);
+        record.spec.owner.id == id || record.spec.address_of() == id
+    };
+    let is_leased =
+        |it: &IpAddr| !it.is_unspecified() && !ctx.index.record(*it).is_some_and(is_own);
+    let Some(served) = asked(service).and_then(addr::parse).filter(is_leased) else {
+        return Ok(());
+    };
+    let seen = Seen::of(ctx, meta);
+    let now = clock::now();
+    let is_lost = match seen.record().map(|record| &record.spec.phase) {
+        Some(LeasePhase::Bound(held)) if !held.is_expired(now) => {
+            let expires_at = held.times.map(|times| times.expires_at);
+            look_again_at(ctx, key, expires_at, now);
+            served != IpAddr::from(held.address)
+        }
+        Some(_) => true,
+        // Somebody has deleted the record; the DHCP process renews no lease without one.
+        None => {
+            let asks = spec.is_some_and(asks_for_lease);
+            let mode = ctx.index.settings.dhcp_mode;
+            seen.stored.is_none() && asks && mode == Mode::Builtin
+        }
+    };
+    if is_lost {
         live::ensure_lease_unchanged(ctx, &seen.lease).await?;
         info!(service = %key, "deleting Service, its lease is lost");
         ctx.client.delete::<Service>(key, from).await?;
@@ -135,6 +160,9 @@ fn look_again_at(ctx: &Context, key: &Key, expires_at: Option<Micros>, now: Micr
         return;
     };
     let left = Duration::from_micros(u64::try_from(left).unwrap_or(0));
-    let due = left.saturating_add(EXPIRY_MARGIN);
+    let due = left.saturating_add(EXPIRY_MARGIN).min(LOOK_AGAIN);
     ctx.index.queues.lbs.add_after(key.clone(), due);
 }
+
+#[cfg(test)]
+mod tests;

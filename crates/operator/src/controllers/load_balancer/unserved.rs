@@ -34,7 +34,7 @@ pub async fn invalid(
     } else {
         Ok(Requeue::AwaitChange)
     };
-    let lost = lease::end_lost(ctx, key, meta).await;
+    let lost = lease::end_lost(ctx, key, meta, None).await;
     invalid_object::report::<LoadBalancer>(ctx, key, meta, why).await?;
     lost.and(updated)
 }
@@ -46,7 +46,7 @@ pub async fn deleting(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<Req
     } else {
         Ok(Requeue::AwaitChange)
     };
-    let lost = lease::end_lost(ctx, key, &lb.metadata).await;
+    let lost = lease::end_lost(ctx, key, &lb.metadata, Some(&lb.spec)).await;
     let next = drop_finalizers(ctx, key, lb).await?;
     lost.and(updated).map(|_| next)
 }
@@ -90,7 +90,7 @@ pub async fn refused(
     let goal = Goal::Keep(Keep::refused(key, lb, why));
     let walked = walk(ctx, key, lb, &goal, key).await;
     let kept = keep_address(ctx, key, lb).await;
-    let lost = lease::end_lost(ctx, key, &lb.metadata).await;
+    let lost = lease::end_lost(ctx, key, &lb.metadata, Some(&lb.spec)).await;
     kept.and(lost).and(walked)
 }
 

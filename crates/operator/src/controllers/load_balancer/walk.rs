@@ -60,15 +60,11 @@ pub async fn walk(
             ..observe::view(ctx, &lb, objects, goal)
         };
         let plan = plan::plan(&view, goal);
-        let joins = joins(&view, goal);
-        if joins.is_some_and(|addr| !ctx.index.begin_join(addr)) {
-            let why = format!("the address of {of} is being released");
-            return Err(WriteError::Conflict(why));
-        }
+        let _join = match joins(key, of, goal) {
+            Some(addr) => Some(Join::begin(ctx, of, addr)?),
+            None => None,
+        };
         let outcome = apply::apply(ctx, &view, &plan).await;
-        if let Some(addr) = joins {
-            ctx.index.join_ended(addr);
-        }
         if let (Sharing::Primary(_), Some(vm)) = (&view.sharing, vm) {
             group::names_written(ctx, &Stored::of(ctx, key).objects(key), vm);
         }
@@ -129,11 +125,37 @@ pub async fn walk(
     }
 }
 
-/// The address of another load balancer that this one is to share: it must not be released while the status is given it (IPA-6).
-fn joins(view: &View<'_>, goal: &Goal) -> Option<IpAddr> {
-    match (&view.sharing, goal) {
-        (Sharing::Secondary(_), Goal::Serve(_, address)) => addr::parse(&address.load_balancer_ip),
+/// The address of another load balancer that this one is to share.
+fn joins(key: &Key, of: &Key, goal: &Goal) -> Option<IpAddr> {
+    match goal {
+        Goal::Serve(_, address) | Goal::AddressOnly(address) if of != key => {
+            addr::parse(&address.load_balancer_ip)
+        }
         _ => None,
+    }
+}
+
+/// A load balancer is about to name the address of another one in its status: it must not be released until that is written (IPA-6).
+struct Join<'a> {
+    ctx: &'a Context,
+    addr: IpAddr,
+}
+
+impl<'a> Join<'a> {
+    /// # Errors
+    /// `Conflict` if the address is being released.
+    fn begin(ctx: &'a Context, of: &Key, addr: IpAddr) -> Result<Self, WriteError> {
+        if ctx.index.begin_join(addr) {
+            return Ok(Self { ctx, addr });
+        }
+        let why = format!("the address of {of} is being released");
+        Err(WriteError::Conflict(why))
+    }
+}
+
+impl Drop for Join<'_> {
+    fn drop(&mut self) {
+        self.ctx.index.join_ended(self.addr);
     }
 }
 

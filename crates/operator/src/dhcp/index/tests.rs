@@ -153,6 +153,6 @@ async fn dhc_1_a_record_that_can_be_read_again_wakes_its_load_balancer() {
     let gone = stores.records.forget(&record, Version(2));
     index.record_changed(&record, &gone.unwrap());
     assert_eq!(due(&index).await, ["a"]);
-    index.queue_all();
+    index.begin_term();
     assert_eq!(due(&index).await, ["a"]);
 }

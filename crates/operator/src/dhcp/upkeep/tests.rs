@@ -42,6 +42,7 @@ fn context(api: &FakeApiServer, mode: Mode) -> Context {
             mode,
             interfaces: Interfaces {
                 default: MISSING.to_owned(),
+                is_chosen: true,
                 allowed: harvester_lb_core::kube_vip_annotations::Interfaces::default(),
             },
             limit: 8,

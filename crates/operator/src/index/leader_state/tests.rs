@@ -145,3 +145,59 @@ fn run_1_who_waits_for_a_release_is_woken_by_the_return_of_the_owner() {
     assert_eq!(woken, std::slice::from_ref(&request.owner.id));
     assert!(!waits(&mut leader));
 }
+
+/// The IPAllocation of a lease of 172.20.2.2, by n/a.
+fn lease(phase: &str) -> Allocation {
+    let object = record("172.20.2.2", "", phase, ("n", "a", "u"));
+    let object = fixtures::with(
+        object,
+        serde_json::json!({"metadata": {"name": "dhcp-u"}, "spec": {"lease": {
+            "interface": "eth0", "hardwareAddress": "02:00:00:00:00:01", "clientId": "ff",
+            "server": "172.20.2.1",
+        }}}),
+    );
+    let object: IPAllocation = serde_json::from_value(stored(object, "r", 2)).unwrap();
+    Allocation::decoded(&object)
+}
+
+#[test]
+fn dhc_5_a_lease_that_no_service_shows_is_taken_also_after_a_restart() {
+    for (phase, is_taken) in [("Bound", true), ("Releasing", true), ("Released", false)] {
+        let stores = Stores::default();
+        let version = harvester_lb_object::Version(2);
+        let p = Key::new("", "p");
+        stores.pools.written(&p, version, pool("172.20.2.0/30"));
+        let name = Key::new("", "dhcp-u");
+        let record = lease(phase);
+        assert!(matches!(record, Allocation::Lease(_)));
+        stores.allocations.written(&name, version, record);
+        let mut leader = LeaderState::from_stores(&stores);
+        let addr = "172.20.2.2".parse().unwrap();
+        assert_eq!(leader.is_leased(addr), is_taken, "{phase}");
+        let request = harvester_lb_ipam::Request {
+            owner: harvester_lb_ipam::Owner::new("ns", "b", "b-1"),
+            created: Micros(2),
+            pool: Some("p".into()),
+            requirement: harvester_lb_ipam::Requirement::default(),
+            workload: harvester_lb_ipam::Workload::Cluster,
+            status: None,
+            requested: None,
+        };
+        let mut allocation = harvester_lb_ipam::allocation::Allocation::acquire(&request);
+        let step = allocation.next(&mut leader.ledger, Micros(3));
+        assert_eq!(
+            matches!(step, Step::GiveUp(_)),
+            is_taken,
+            "{phase}: {step:?}"
+        );
+        // DHC-4: its load balancer may have been deleted meanwhile, and its Service be left.
+        let deleted = leader.deleted_lbs.get(&Key::new("n", "a"));
+        assert!(deleted.is_some_and(|it| it.uid == "u" && it.final_state_unknown));
+        // Given back.
+        if let Allocation::Lease(record) = lease(phase) {
+            let key = leader.set_lease(&record.spec, false);
+            leader.set_shown(&key, None);
+        }
+        assert!(!leader.is_leased(addr), "{phase}");
+    }
+}

@@ -207,7 +207,7 @@ impl World {
             _ if !wants => Served::None,
             Serving::Leased(address, _) => Served::Address(address),
             Serving::KubeVip(_) => Served::KubeVip,
-            Serving::Waiting(_) => Served::None,
+            Serving::Waiting(..) => Served::None,
         };
         (served != self.served).then(|| Self {
             served,
@@ -224,7 +224,7 @@ impl World {
             Guard::NotServed(address) => is_unserved(address),
             Guard::GoneAndNotServed(address) => self.wanted == Wanted::Gone && is_unserved(address),
             // The operator writes the annotation with the Service.
-            Guard::NamedForKubeVip(_) => self.served == Served::KubeVip,
+            Guard::NamedForKubeVip => self.served == Served::KubeVip,
         }
     }
 

@@ -1,0 +1,106 @@
+use super::*;
+
+use harvester_lb_api::IPAllocation;
+use harvester_lb_core::cached;
+use harvester_lb_fixtures::{
+    load_balancer, owned_by, record as pool_record, service, stored, vm_spec, with,
+};
+use harvester_lb_ipam::{Ledger, Settings as LedgerSettings};
+use harvester_lb_object::Version;
+use serde_json::{Value, json};
+
+use crate::fake::{self, FakeApiServer};
+use crate::index::leader_state::LeaderState;
+use crate::timings::Timings;
+
+const SERVICE: &str = "/api/v1/namespaces/n/services/a";
+const RECORDS: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations";
+const A: &str = "192.168.100.7";
+const B: &str = "192.168.100.8";
+
+/// The record of a lease, from now on for so many seconds.
+fn lease(phase: &str, address: &str, seconds: i64) -> Value {
+    let at = |share: i64| {
+        harvester_lb_core::time::rfc3339_micros(Micros(clock::now().0 + seconds * share * 100_000))
+    };
+    json!({
+        "metadata": {"name": "dhcp-u-a"},
+        "spec": {
+            "address": address, "pool": "", "phase": phase,
+            "owner": {"namespace": "n", "name": "a", "uid": "u-a"},
+            "lease": {
+                "interface": "eth0", "hardwareAddress": "02:00:00:00:00:01", "clientId": "ff",
+                "server": "192.168.100.1", "renewAt": at(5), "rebindAt": at(8), "expiresAt": at(10),
+            },
+        },
+    })
+}
+
+/// Whether the Service of a load balancer that stays as it is ends. It asks for `served`; these IPAllocations are in the store and in
+/// the API server.
+async fn ends(mode: Mode, records: &[Value], served: &str) -> bool {
+    let server = FakeApiServer::default();
+    let mut ctx = fake::context(server.client(), &Timings::default(), true);
+    let index = Arc::get_mut(&mut ctx.index).unwrap();
+    Arc::get_mut(&mut index.settings).unwrap().dhcp_mode = mode;
+    ctx.index
+        .become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
+    let key = Key::new("n", "a");
+    let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+    let lb = stored(load_balancer("n", "a", "u-a", &spec), "u-a", 5);
+    let lb: LoadBalancer = serde_json::from_value(lb).unwrap();
+    let object = stored(service(&owned_by("n", "a", "u-a"), served), "u-service", 6);
+    server.put(SERVICE, object.clone());
+    let decoded = cached::service(Ok(serde_json::from_value(object).unwrap())).unwrap();
+    let services = &ctx.index.stores.services;
+    services.written(&key, Version(6), decoded);
+    for record in records {
+        let name = record["metadata"]["name"].as_str().unwrap();
+        let object = stored(record.clone(), "u-record", 7);
+        server.put(&format!("{RECORDS}/{name}"), object.clone());
+        let object: IPAllocation = serde_json::from_value(object).unwrap();
+        let allocation = Allocation::decoded(&object);
+        let name = Key::new("", name);
+        ctx.index.observe_record(&name.name, &allocation);
+        let stored = &ctx.index.stores.allocations;
+        stored.written(&name, Version(7), allocation);
+    }
+    end_lost(&ctx, &key, &lb.metadata, Some(&lb.spec))
+        .await
+        .unwrap();
+    server.get(SERVICE).is_none()
+}
+
+#[tokio::test]
+async fn dhc_3_a_lost_lease_ends_the_service_of_one_that_stays_as_it_is() {
+    let pools = |owner: &str| pool_record(A, "p", "Bound", ("n", owner, &format!("u-{owner}")));
+    let own = || lease("Bound", A, 3_600);
+    let edited = || {
+        let owner = json!({"spec": {"owner": {"namespace": "n", "name": "b", "uid": "u-a"}}});
+        with(own(), owner)
+    };
+    let (builtin, kube_vip) = (Mode::Builtin, Mode::KubeVip);
+    // Mode, IPAllocations, the address that the Service asks for, whether it ends.
+    let cases: Vec<(Mode, Vec<Value>, &str, bool)> = vec![
+        (builtin, vec![own()], A, false),
+        (kube_vip, vec![own()], A, false),
+        (builtin, vec![lease("Bound", A, -1)], A, true),
+        (builtin, vec![lease("Pending", "", 0)], A, true),
+        (builtin, vec![lease("Releasing", A, 3_600)], A, true),
+        // The lease that it has by now is another one.
+        (builtin, vec![lease("Bound", B, 3_600)], A, true),
+        // kube-vip's own.
+        (builtin, vec![lease("Pending", "", 0)], "0.0.0.0", false),
+        // A pool's address: that of this load balancer, and that of another one, for which the lease was declined.
+        (builtin, vec![lease("Pending", "", 0), pools("a")], A, false),
+        (builtin, vec![lease("Pending", "", 0), pools("b")], A, true),
+        // Somebody has deleted the record, or edited it.
+        (builtin, vec![], A, true),
+        (kube_vip, vec![], A, false),
+        (builtin, vec![edited()], A, false),
+    ];
+    for (mode, records, served, expected) in cases {
+        let ended = ends(mode, &records, served).await;
+        assert_eq!(ended, expected, "{mode:?} {served} {records:?}");
+    }
+}
