@@ -317,11 +317,13 @@ async fn ipa_9_what_a_later_version_is_asked_for_is_left_alone(
 
     // A LoadBalancer that is already served stays as it is.
     let name = format!("dhcp-{uid}");
-    let lease = record("10.111.0.200", pool, "Bound", (ns, "served", &uid));
-    let unreadable = json!({"metadata": {"name": name}, "spec": {"lease": {
-        "clientId": "not hexadecimal", "hardwareAddress": "02:00:00:00:00:77", "interface": "eth0",
-    }}});
-    let lease = serde_json::from_value(with(lease, unreadable))?;
+    let mut lease = record("10.111.0.200", pool, "Bound", (ns, "served", &uid));
+    lease["metadata"]["name"] = json!(name);
+    // It names no server.
+    lease["spec"]["lease"] = json!({
+        "clientId": "ff", "hardwareAddress": "02:00:00:00:00:77", "interface": "eth0",
+    });
+    let lease = serde_json::from_value(lease)?;
     let post = kube::api::PostParams::default();
     let made = world.records().create(&post, &lease).await?;
     let lb = world

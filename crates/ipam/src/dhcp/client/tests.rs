@@ -269,12 +269,16 @@ fn dhc_1_a_client_never_gives_up() {
         assert!(pause.abs_diff(middle) <= secs(1), "{n}: {pause:?}");
     }
     assert_eq!(u64::from(bench.sent.unwrap().secs), bench.mono.as_secs());
-    // A late answer still counts: the transaction is the same.
+    // A late answer still counts: the transaction is the same, and `secs` too (RFC 2131, 3.1).
+    let asked_at = bench.sent.unwrap().secs;
+    bench.mono += secs(2);
     assert_eq!(bench.offer(SERVER, ADDRESS), "REQUEST .210 of .1");
     for _ in 0..3 {
+        assert_eq!(bench.sent.unwrap().secs, asked_at);
         assert_eq!(bench.sleep(), "REQUEST .210 of .1");
     }
-    assert_eq!(bench.sleep(), "DISCOVER");
+    // A server that offers and does not acknowledge is told too.
+    assert_eq!(bench.sleep(), "unanswered, DISCOVER");
     assert_eq!(bench.state(), StateName::Selecting);
 }
 
@@ -769,6 +773,23 @@ fn dhc_5_an_address_in_use_is_declined_and_asked_for_10_s_later() {
     // A bound address answers ARP: kube-vip does.
     let mut bench = Bench::bound();
     assert_eq!(bench.input(Input::InUse(ADDRESS)), "");
+}
+
+/// kube-vip may still announce it for a moment (DHC-6); an address that another load balancer had is probed.
+#[test]
+fn dhc_5_an_address_that_the_load_balancer_had_is_not_probed() {
+    for (wanted, is_probed) in [(ADDRESS, false), (OTHER, true)] {
+        let mut bench = Bench::wanting(None, Some(wanted));
+        bench.input(Input::Start);
+        bench.offer(SERVER, ADDRESS);
+        if bench.state() == StateName::Selecting {
+            // It waits for an offer of the address that it asks for.
+            bench.sleep();
+        }
+        let told = bench.ack(SERVER, ADDRESS);
+        assert_eq!(told == "probe .210", is_probed, "{told}");
+        assert_eq!(bench.client.lease().is_none(), is_probed);
+    }
 }
 
 #[test]

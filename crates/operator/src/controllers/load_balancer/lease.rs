@@ -29,7 +29,7 @@ use crate::controllers::live;
 /// How long after the expiry of a lease its load balancer is reconciled: timers are not exact.
 const EXPIRY_MARGIN: Duration = Duration::from_millis(2);
 /// Most time until it is looked at again, mostly in vain: no timer notices that the wall clock is set, or that the host slept.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LOOK_AGAIN: Duration = Duration::from_mins(1);
 
 /// The stored record of the lease of a load balancer.
 struct Seen {

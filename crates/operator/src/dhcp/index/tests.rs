@@ -15,7 +15,14 @@ use crate::dhcp::views::Entry;
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 100, 7);
 const HARDWARE: HardwareAddress = HardwareAddress([2, 0, 0, 0, 0, 1]);
 
+/// That of a leader.
 fn index() -> Index {
+    let index = standby();
+    index.begin_term();
+    index
+}
+
+fn standby() -> Index {
     let backoff = Backoff {
         base: Duration::from_secs(1),
         cap: Duration::from_secs(1),
@@ -155,4 +162,37 @@ async fn dhc_1_a_record_that_can_be_read_again_wakes_its_load_balancer() {
     assert_eq!(due(&index).await, ["a"]);
     index.begin_term();
     assert_eq!(due(&index).await, ["a"]);
+}
+
+/// Nobody would take it: a load balancer that is long gone would stay in it.
+#[tokio::test]
+async fn run_5_a_standby_queues_nothing() {
+    let index = standby();
+    put_record(&index, &record_key(&Uid::new("a")), 1, lease_record("a", 1));
+    assert!(due(&index).await.is_empty());
+    index.begin_term();
+    assert_eq!(due(&index).await, ["a"]);
+}
+
+#[tokio::test]
+async fn ipa_9_the_load_balancer_of_a_record_that_names_another_one_is_due_when_that_is_right_again()
+ {
+    let index = index();
+    let (key, record) = (Key::new("shop", "web"), record_key(&Uid::new("a")));
+    let stores = &index.stores;
+    stores.lbs.written(&key, Version(1), lb("a", Claim::None));
+    assert_eq!(
+        index.lb_of_uid(&Uid::new("a")),
+        Some(lb("a", Claim::None).owner)
+    );
+    assert_eq!(index.lb_of_uid(&Uid::new("b")), None);
+    let RecordView::Lease(mut edited) = lease_record("a", 2) else {
+        panic!("it is a lease");
+    };
+    edited.spec.owner.id = OwnerId::new("shop", "api");
+    put_record(&index, &record, 2, RecordView::Lease(edited));
+    due(&index).await;
+    put_record(&index, &record, 3, lease_record("a", 3));
+    let due = due(&index).await;
+    assert!(due.contains(&"a".to_owned()), "{due:?}");
 }

@@ -54,7 +54,9 @@ fn context(api: &FakeApiServer, mode: Mode) -> Context {
         metrics: Arc::new(Metrics::new().unwrap()),
     };
     let fence: Arc<dyn Fence> = Arc::new(Open);
-    Context::under(&process, &fence, Arc::new(Leadership::default()))
+    let ctx = Context::under(&process, &fence, Arc::new(Leadership::default()));
+    ctx.index.begin_term();
+    ctx
 }
 
 fn owner() -> Owner {

@@ -148,14 +148,12 @@ fn run_1_who_waits_for_a_release_is_woken_by_the_return_of_the_owner() {
 
 /// The IPAllocation of a lease of 172.20.2.2, by n/a.
 fn lease(phase: &str) -> Allocation {
-    let object = record("172.20.2.2", "", phase, ("n", "a", "u"));
-    let object = fixtures::with(
-        object,
-        serde_json::json!({"metadata": {"name": "dhcp-u"}, "spec": {"lease": {
-            "interface": "eth0", "hardwareAddress": "02:00:00:00:00:01", "clientId": "ff",
-            "server": "172.20.2.1",
-        }}}),
-    );
+    let mut object = record("172.20.2.2", "", phase, ("n", "a", "u"));
+    object["metadata"]["name"] = "dhcp-u".into();
+    object["spec"]["lease"] = serde_json::json!({
+        "interface": "eth0", "hardwareAddress": "02:00:00:00:00:01", "clientId": "ff",
+        "server": "172.20.2.1",
+    });
     let object: IPAllocation = serde_json::from_value(stored(object, "r", 2)).unwrap();
     Allocation::decoded(&object)
 }

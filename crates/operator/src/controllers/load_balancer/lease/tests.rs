@@ -76,8 +76,9 @@ async fn dhc_3_a_lost_lease_ends_the_service_of_one_that_stays_as_it_is() {
     let pools = |owner: &str| pool_record(A, "p", "Bound", ("n", owner, &format!("u-{owner}")));
     let own = || lease("Bound", A, 3_600);
     let edited = || {
-        let owner = json!({"spec": {"owner": {"namespace": "n", "name": "b", "uid": "u-a"}}});
-        with(own(), owner)
+        let mut record = own();
+        record["spec"]["owner"]["name"] = json!("b");
+        record
     };
     let (builtin, kube_vip) = (Mode::Builtin, Mode::KubeVip);
     // Mode, IPAllocations, the address that the Service asks for, whether it ends.
