@@ -7,6 +7,7 @@ use std::sync::Arc;
 use harvester_lb_controller_kit::events::Events;
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
+use harvester_lb_core::dhcp::Mode;
 use harvester_lb_prober::Prober;
 use http::{Method, Response};
 use kube::Client;
@@ -222,8 +223,23 @@ pub(crate) fn context(client: Client, timings: &Timings, may_write: bool) -> Con
     first(client, timings).successor(Arc::new(Fixed(may_write)), leadership)
 }
 
+/// As [`context`], under this way to lease.
+pub(crate) fn in_mode(client: Client, mode: Mode) -> Context {
+    let settings = Settings {
+        dhcp_mode: mode,
+        ..Settings::default()
+    };
+    let leadership = Arc::new(Leadership::default());
+    with_settings(client, &Timings::default(), settings)
+        .successor(Arc::new(Fixed(true)), leadership)
+}
+
 /// The context of a first term: it may write while it holds the Lease. Its Events are sent.
 pub(crate) fn first(client: Client, timings: &Timings) -> Context {
+    with_settings(client, timings, Settings::default())
+}
+
+fn with_settings(client: Client, timings: &Timings, settings: Settings) -> Context {
     let leadership = Arc::new(Leadership::default());
     let (events, task) = Events::new(client.clone(), "test", String::new());
     tokio::spawn(task);
@@ -231,12 +247,7 @@ pub(crate) fn first(client: Client, timings: &Timings) -> Context {
         harvester_lb_prober::Settings::for_file_limit(64),
         Arc::new(()),
     );
-    let index = Index::new(
-        Stores::default(),
-        prober.clone(),
-        Settings::default(),
-        timings,
-    );
+    let index = Index::new(Stores::default(), prober.clone(), settings, timings);
     Context::new(
         index,
         Writer::new(client, Arc::clone(&leadership) as _),

@@ -184,7 +184,7 @@ fn dhc_5_a_lease_that_no_service_shows_is_taken_also_after_a_restart() {
         let mut allocation = harvester_lb_ipam::allocation::Allocation::acquire(&request);
         let step = allocation.next(&mut leader.ledger, Micros(3));
         assert_eq!(
-            matches!(step, Step::GiveUp(_)),
+            matches!(step, Step::Wait { .. }),
             is_taken,
             "{phase}: {step:?}"
         );

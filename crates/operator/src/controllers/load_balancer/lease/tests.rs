@@ -11,7 +11,6 @@ use serde_json::{Value, json};
 
 use crate::fake::{self, FakeApiServer};
 use crate::index::leader_state::LeaderState;
-use crate::timings::Timings;
 
 const SERVICE: &str = "/api/v1/namespaces/n/services/a";
 const RECORDS: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations";
@@ -40,9 +39,7 @@ fn lease(phase: &str, address: &str, seconds: i64) -> Value {
 /// the API server.
 async fn ends(mode: Mode, records: &[Value], served: &str) -> bool {
     let server = FakeApiServer::default();
-    let mut ctx = fake::context(server.client(), &Timings::default(), true);
-    let index = Arc::get_mut(&mut ctx.index).unwrap();
-    Arc::get_mut(&mut index.settings).unwrap().dhcp_mode = mode;
+    let ctx = fake::in_mode(server.client(), mode);
     ctx.index
         .become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
     let key = Key::new("n", "a");
