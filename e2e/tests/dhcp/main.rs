@@ -1,5 +1,5 @@
 //! The DHCP process on a real control plane, with real DHCP servers: leases, renewal, kills, release, changes of the mode
-//! (DHC-1 to DHC-6). The operator does not run here: what it does with a record, the tests do in its place.
+//! (DHC-1 to DHC-6). But in [`versions`] the operator does not run: what it does with a record, the tests do in its place.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -15,6 +15,7 @@ use harvester_lb_e2e::{audited_cluster_options, run, tests};
 mod leases;
 mod modes;
 mod servers;
+mod versions;
 
 use leases::{
     dhc_1_a_lease_is_recorded, dhc_2_killed_and_restarted_it_keeps_its_address,
@@ -33,6 +34,7 @@ use servers::{
     dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server,
     dhc_3_a_nak_after_the_range_has_changed,
 };
+use versions::ipa_9_the_version_before_leads_in_turn;
 
 fn main() -> ExitCode {
     let tests = tests![
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         dhc_3_a_nak_after_the_range_has_changed,
         ipa_5_a_record_that_somebody_edits_meanwhile,
         section_1_each_right_of_the_dhcp_process_is_used,
+        ipa_9_the_version_before_leads_in_turn,
     ];
     // One DHCP server and one DHCP process at a time.
     let servers = ["dnsmasq", "kea-dhcp4"];

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::LoadBalancer;
+use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::leases::{bound, dnsmasq, given_back, leased, set};
@@ -15,7 +16,6 @@ use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::world::{QUICK_LEASE, SOON, TEST_TIMINGS};
-use harvester_lb_e2e::{World, tests};
 use harvester_lb_fixtures::{cluster_spec, subnet, vm_spec, with};
 use harvester_lb_testkit::{Process, eventually};
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
@@ -87,7 +87,8 @@ async fn ask(
 
 /// Of VM type with one listener on a port.
 fn on_port(port: u16) -> Value {
-    let listeners = json!([{"name": format!("p{port}"), "port": port, "protocol": "TCP", "backendPort": 80}]);
+    let listeners =
+        json!([{"name": format!("p{port}"), "port": port, "protocol": "TCP", "backendPort": 80}]);
     with(vm_spec("web"), json!({"listeners": listeners}))
 }
 
@@ -203,7 +204,7 @@ pub async fn ipa_9_the_version_before_leads_in_turn(world: Arc<World>) -> anyhow
             for name in ASKING {
                 let lb = world.lbs(NS).get_opt(name).await?;
                 // A load balancer that others join has no annotation of its own.
-                if lb.is_some_and(|lb| name != "primary" && lb.annotations().len() > 0) {
+                if lb.is_some_and(|lb| name != "primary" && !lb.annotations().is_empty()) {
                     world.lb_reason(NS, name, "UnsupportedAnnotation").await?;
                 }
             }
@@ -236,8 +237,7 @@ pub async fn ipa_9_the_version_before_leads_in_turn(world: Arc<World>) -> anyhow
             others.push(name.to_owned());
         }
         given_back(&server, lease).await?;
-        let quiet_now = quiet(&world, "node2").await;
-        quiet_now?;
+        quiet(&world, "node2").await?;
         let mut kept = kept;
         let mut now = Kept::read(&world, &others).await?;
         for name in &others {
@@ -281,7 +281,10 @@ pub async fn ipa_9_the_version_before_leads_in_turn(world: Arc<World>) -> anyhow
     })
     .await?;
     audited(&world, "node1", &POOLS).await?;
-    world.lbs(NS).delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    world
+        .lbs(NS)
+        .delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await?;
     dhcp.end().await?;
     leading.end().await?;
     drop(kube_vip);
