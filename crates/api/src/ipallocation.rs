@@ -1,7 +1,8 @@
-//! IPAllocation v1beta1: one object for each address that is bound or released (contract, section 6.5), with
-//! its columns of `kubectl get` (OPS-5).
+//! IPAllocation v1beta1: one object for each address of a pool that a load balancer has or had, and one for each DHCP lease (DHC-1),
+//! with its columns of `kubectl get` (OPS-5).
 //!
-//! The object is named after its address, so the API server itself refuses a second allocation of it.
+//! That of a pool's address is named after the address, so the API server itself refuses a second allocation of it. That of a lease is
+//! named after the uid of the load balancer.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Serialize};
     shortname = "ipalloc",
     derive = "Default",
     derive = "PartialEq",
-    doc = "One address of a pool that is held, or was held, by a load balancer. Made by the operator.",
+    doc = "An address that a load balancer has or had: one of a pool, allocated by the operator, or one that the DHCP process leases.",
     printcolumn = r#"{"name":"ADDRESS","type":"string","jsonPath":".spec.address"}"#,
     printcolumn = r#"{"name":"POOL","type":"string","jsonPath":".spec.pool"}"#,
     printcolumn = r#"{"name":"NAMESPACE","type":"string","jsonPath":".spec.owner.namespace"}"#,
@@ -36,12 +37,13 @@ pub struct IPAllocationSpec {
     pub pool: String,
     /// The load balancer that holds it, or held it last.
     pub owner: Owner,
-    /// Whether it is held or only remembered.
+    /// Of an address of a pool: Bound (held) or Released (only remembered). Of a DHCP lease: Pending (asked for), Bound, Releasing
+    /// (to be given back) or Released (given back).
     pub phase: Phase,
     /// When it was taken, RFC 3339 with microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound_at: Option<String>,
-    /// When it was given back, RFC 3339 with microseconds.
+    /// When an address of a pool was given back, RFC 3339 with microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released_at: Option<String>,
     /// The lease, if a DHCP server chooses the address (DHC-1). The object is named `dhcp-<uid of the load balancer>` then,
@@ -95,10 +97,10 @@ pub struct Owner {
     pub uid: String,
 }
 
-/// Whether an address is held. An address of a pool is `Bound` or `Released`.
+/// Whether an address is held. An address of a pool is `Bound` or `Released`, a DHCP lease has each of these.
 #[derive(Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, JsonSchema)]
 pub enum Phase {
-    /// The owner holds it.
+    /// The owner holds it. Of a DHCP lease: its address may be served until it expires.
     #[default]
     Bound,
     /// The owner held it last. The address is free, and the same owner gets it back (ALC-2). Of a DHCP lease: it was given

@@ -1,5 +1,6 @@
-//! Objects of later versions that this version cannot read (IPA-9): the record of a DHCP lease. This module alone decides which load
-//! balancers the operator leaves alone because of them.
+//! Objects of later versions that this version cannot read (IPA-9): the record of a DHCP lease. One that somebody has edited, so that it
+//! cannot be read or names another load balancer, counts as one. This module alone decides which load balancers the operator leaves
+//! alone because of them.
 //!
 //! The decision depends on the objects only, so every process decides alike. Of such a load balancer nothing is created,
 //! changed or released, except the readiness of its endpoints and its conditions (decision 0011).
@@ -13,7 +14,7 @@ use crate::cached::Allocation;
 use crate::dhcp::record;
 use crate::spec;
 
-/// Why this version leaves a load balancer alone (IPA-9): its lease cannot be read.
+/// Why this version leaves a load balancer alone (IPA-9): its lease cannot be read, or names another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported {
     /// The name of the IPAllocation.

@@ -46,7 +46,7 @@ pub struct Timings {
     /// Delay after refused writes of rare controllers: legacy finalizers, removed guest clusters. 10 s: there may be
     /// thousands of such objects, and a missing permission is granted late.
     pub rare_refused: Duration,
-    /// Minimum interval between two writes of a pool's status (POOL-3). 1 s: set by the contract.
+    /// Minimum interval between two writes of a pool's status. 1 s: set by POOL-3.
     pub pool_status_interval: Duration,
     /// Maximum pause after a write of a pool's status (POOL-3). 60 s: a write that was slow for another reason than its size,
     /// such as a stalled API server, must not delay the status for minutes.

@@ -118,7 +118,7 @@ impl LeaseSpec {
         })
     }
 
-    /// Whether it is the record of this load balancer, whose uid is in its name.
+    /// Whether it is the record of this load balancer, whose uid is in its name (IPA-9).
     ///
     /// # Errors
     /// It names another load balancer: somebody has edited it.

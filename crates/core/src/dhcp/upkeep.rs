@@ -10,7 +10,11 @@
 //! | Released | Pending | deleted | deleted once kube-vip's Service names an address |
 //!
 //! What a client has leased is in the record before it is given back, so that a process that is killed in between forgets
-//! no lease: a Pending record that is not wanted any more becomes Releasing if its client has a lease.
+//! no recorded lease: a Pending record that is not wanted any more becomes Releasing if its client has a lease.
+//!
+//! Not covered: a lease that a server has acknowledged and that is not recorded, because the process was killed in between or no
+//! ACK arrived, stays on the server until it expires if its load balancer is deleted then. And nobody renews while the API server
+//! is away, since no process leads (decision 0024).
 //!
 //! A step that gives an address back, or removes the last trace of a lease, has a [`Guard`]: it is taken only if a live read
 //! confirms it, because the stored copies may be behind. Every write carries the resource version of the record that it was
@@ -158,8 +162,8 @@ impl<'a> Wish<'a> {
         }
     }
 
-    /// The interface of the lease, as in [`Wish::is_other_than`]. One that nobody has chosen moves no lease: the default route of this
-    /// host may be on another interface than that of the last leader.
+    /// DHC-2: the interface of the lease, as in [`Wish::is_other_than`]. One that nobody has chosen moves no lease: the default route of
+    /// this host may be on another interface than that of the last leader.
     fn interface<'b>(&self, record: &'b LeaseSpec, has_lease: bool) -> &'b str
     where
         'a: 'b,

@@ -79,7 +79,7 @@ pub enum Conflict {
 /// What happened to a load balancer's lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// No server has answered for half a minute. The client continues.
+    /// No server has answered for half a minute, or one has offered an address and does not acknowledge it. The client continues.
     Unanswered,
     /// A new lease.
     Bound(Lease),

@@ -42,7 +42,8 @@ pub(super) fn fill(ctx: &Context, leases: &IntGaugeVec, expiry: &GaugeVec, now: 
     }
 }
 
-/// What an alert needs to tell apart: after T2 the server of the lease has not answered for three eighths of its time.
+/// What an alert needs to tell apart: after T2 the server of the lease has not answered since T1. With the default T1 and T2 that is
+/// three eighths of the lease time; a server may send others.
 fn state(lease: &LeaseSpec, now: Micros) -> &'static str {
     match &lease.phase {
         LeasePhase::Pending => "pending",
