@@ -1,4 +1,4 @@
-//! The condition type of this API group. All fields are strings, as upstream stores them (contract, section 2.1).
+//! The condition type of this API group. All fields are strings, as upstream stores them.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! IPPool v1beta1 (contract, section 2.2), with its columns of `kubectl get` (OPS-5). The maps of the status are atomic: a
+//! IPPool v1beta1, with its columns of `kubectl get` (OPS-5). The maps of the status are atomic: a
 //! write of granular ones takes the API server about ten times as long (POOL-4).
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Labels, annotations, finalizers and fixed names that the operator reads or writes (contract, section 3).
+//! Labels, annotations, finalizers and fixed names that the operator reads or writes.
 
 /// Requirement of pool selection: `<namespace>/<NetworkAttachmentDefinition>`.
 pub const ANNOTATION_NETWORK: &str = "loadbalancer.harvesterhci.io/network";

@@ -1,4 +1,4 @@
-//! LoadBalancer v1beta1 (contract, section 2.1), with its columns of `kubectl get` (OPS-5).
+//! LoadBalancer v1beta1, with its columns of `kubectl get` (OPS-5).
 
 use std::collections::BTreeMap;
 

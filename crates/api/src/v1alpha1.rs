@@ -1,4 +1,4 @@
-//! LoadBalancer v1alpha1 (contract, section 2.3), which guest clusters with a cloud provider v0.1.x use. Served, deprecated
+//! LoadBalancer v1alpha1, which guest clusters with a cloud provider v0.1.x use. Served, deprecated
 //! and never stored. The operator does not decode it: the API server converts it (section 2.4).
 
 use kube::CustomResource;

@@ -57,7 +57,7 @@ impl fmt::Display for ObjectRef {
 pub struct Finding {
     /// What it means, and what to do.
     pub kind: &'static Kind,
-    /// The rule that is broken: an id of docs/internals/rules.md, or a section of the contract.
+    /// The rule that is broken: a rule or a section of docs/internals/rules.md.
     pub rule: &'static str,
     /// The object.
     pub object: ObjectRef,

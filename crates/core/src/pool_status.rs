@@ -18,7 +18,7 @@ use crate::wording;
 pub use crate::reasons::ADDRESS_EXCLUDED;
 
 /// Bytes that both maps together may take in the object (POOL-3). The API server accepts requests up to 3 MiB and etcd
-/// objects up to 1.5 MiB. The contract promises complete maps below 1 MiB, less the room for the rest of the object.
+/// objects up to 1.5 MiB. The rules promise complete maps below 1 MiB, less the room for the rest of the object.
 pub const MAPS_LIMIT: usize = 1_000_000;
 
 /// Reason of `Ready` False: the ranges of the pool are invalid, or its spec cannot be decoded (POOL-2).

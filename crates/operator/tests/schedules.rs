@@ -3,7 +3,7 @@
 //! Each schedule simulates a small cluster: a few load balancers, one or two small pools, users who create, edit and delete
 //! objects, kube-vip, the garbage collector, stale watches, lost responses, requests that are applied late, processes that
 //! crash and are replaced. The operator's own code runs in it, without sockets and in simulated time. An oracle, written from
-//! the contract alone, checks every change, and the steady state at the end.
+//! the rules alone, checks every change, and the steady state at the end.
 //!
 //! Every run uses the same seeds. `HLB_SEED=n` runs one schedule and prints its trace. `HLB_SCHEDULES=n` sets the number of
 //! schedules and starts at the given seed, else at a random one. `HLB_SURVEY=1` continues after a failure and counts failures

@@ -1,6 +1,6 @@
 //! Target port, period and thresholds of a probe: the values of a LoadBalancer's `healthCheck`, validated.
 //!
-//! Owns the defaults of contract 8.5 and the upper bounds for hostile values.
+//! Owns the defaults of section 8.5 of the rules and the upper bounds for hostile values.
 
 use std::{num::NonZeroU16, time::Duration};
 
@@ -41,7 +41,7 @@ pub struct PortOutOfRange(
 );
 
 impl HealthCheck {
-    /// Validates the raw values of `spec.healthCheck` (contract 8.5).
+    /// Validates the raw values of `spec.healthCheck` (rules, section 8.5).
     ///
     /// `Ok(None)` when the port is absent or 0: the check is off. Thresholds count probes, period and timeout count
     /// seconds. Absent, 0 and negative values (which the schema rejects, but an old object may hold) become the

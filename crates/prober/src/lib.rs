@@ -1,4 +1,4 @@
-//! TCP health checks of the backends of LoadBalancers (contract section 8.5, rules HC-1 to HC-6).
+//! TCP health checks of the backends of LoadBalancers (rules, section 8.5; HC-1 to HC-6).
 //!
 //! The crate knows neither Kubernetes nor metrics. A caller sets groups (one group = the backends of one LoadBalancer),
 //! receives the groups whose verdicts changed, and reads the verdicts back:

@@ -9,7 +9,7 @@ use crate::ConnectError;
 /// Result of a probe.
 ///
 /// Every value except [`ProbeResult::Success`] and [`ProbeResult::OwnFault`] counts as a failure of the target
-/// (contract 8.5: refusal, error or timeout).
+/// (rules, section 8.5: refusal, error or timeout).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProbeResult {
     /// The handshake completed.

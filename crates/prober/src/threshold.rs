@@ -1,4 +1,4 @@
-//! From probe results to a verdict: the counters of one target (contract 8.5, HC-1).
+//! From probe results to a verdict: the counters of one target (rules, section 8.5, HC-1).
 //!
 //! Pure; owns only three counters and the verdict. An own fault is not a result: it moves neither of the counters that
 //! make a verdict, and has a counter for itself (HC-6).

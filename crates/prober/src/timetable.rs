@@ -1,4 +1,4 @@
-//! When to probe which target (contract 8.5): one ordered set of deadlines for all targets.
+//! When to probe which target (rules, section 8.5): one ordered set of deadlines for all targets.
 //!
 //! Pure: time is a [`Duration`] since an origin that the caller chooses. Owns one row per key and two ordered sets of
 //! waiting keys; all are bounded by the number of targets. About 100 bytes per key.
@@ -25,7 +25,7 @@ const CALM_RATE: u32 = 500;
 /// The time of the first probe of a target (docs/internals/decisions/0004-probe-spread.md).
 ///
 /// `start + period`, plus a share of a window that is `population / 500` seconds long and at most one period. So a
-/// backend of a small installation is probed one full period after it was added, as the contract says, while tens of
+/// backend of a small installation is probed one full period after it was added, as the rules say, while tens of
 /// thousands that are added at the same moment are spread evenly over a whole period. `phase` is a hash of the target's
 /// identity, `population` the number of targets including this one: no clock and no random number, so that a restart
 /// gives the same order.

@@ -1,4 +1,4 @@
-//! The version before the annotations of contract section 15 and this one lead in turn, while the DHCP process of this one holds a
+//! The version before the annotations of section 15 of the rules and this one lead in turn, while the DHCP process of this one holds a
 //! lease (IPA-9). `HLB_OPERATOR_BEFORE` names the program of the other version, as `make soak PARTS=before` sets it; without it both are
 //! of this version.
 

@@ -276,7 +276,7 @@ pub async fn ipa_7_released_by_hand_while_another_waits(world: Arc<World>) -> an
     let ip = world.lb_address(ns, "a").await?;
     cluster(&world, ns, "waits").await?;
     world.lb_reason(ns, "waits", "NoAvailableIP").await?;
-    // The contract leaves open which one gets it; one of them has it, and the other has none.
+    // The rules leave open which one gets it; one of them has it, and the other has none.
     let released = json!({"spec": {"phase": "Released", "releasedAt": "2026-01-01T00:00:00Z"}});
     world.merge(&world.records(), &ip, released).await?;
     quiet(&world, "node1").await?;

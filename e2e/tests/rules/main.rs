@@ -1,4 +1,4 @@
-//! The rules of the contract, one by one, on a real API server. There is no traffic: the tests write what kube-vip and
+//! The rules, one by one, on a real API server. There is no traffic: the tests write what kube-vip and
 //! the guest agent would report.
 //!
 //! The webhook is in the path of every write. Then it is uninstalled, and the tests follow whose objects it refuses.

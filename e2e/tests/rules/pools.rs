@@ -222,7 +222,7 @@ async fn pool_3_the_projection_is_marked(world: Arc<World>) -> anyhow::Result<()
     Ok(())
 }
 
-/// The totals of the contract's table of ranges, each in a network of its own (PV-3).
+/// The totals of the rules' table of ranges, each in a network of its own (PV-3).
 async fn rng_2_rng_5_rng_10_totals(world: Arc<World>) -> anyhow::Result<()> {
     let one = |range: Value| vec![range];
     let rows: Vec<(Vec<Value>, i64)> = vec![

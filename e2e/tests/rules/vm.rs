@@ -65,7 +65,7 @@ async fn rec_1_cluster_type_is_an_address_only(world: Arc<World>) -> anyhow::Res
     Ok(())
 }
 
-/// Metadata as printed in the contract.
+/// Metadata as printed in the rules.
 pub(crate) fn own_metadata(mut object: Value) -> Value {
     let meta = object["metadata"].take();
     object["metadata"] = json!({

@@ -48,7 +48,7 @@ fn add_allocation(index: &mut Index, address: &str, pool: &str, phase: &str, own
     index.set_allocation(addr, Some(&allocation(address, pool, phase, owner)));
 }
 
-/// The cluster of the contract's example, with more virtual machines.
+/// The cluster of the rules' example, with more virtual machines.
 fn facts() -> Index {
     let mut index = Index::default();
     add_machine(&mut index, "web", "vm7", "10.10.1.7");

@@ -8,7 +8,7 @@ use crate::spec;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// The load balancer of the contract's example (section 8.3).
+/// The load balancer of the rules' example (section 8.3).
 fn example() -> LoadBalancer {
     object(
         "

@@ -29,7 +29,7 @@ fn allocated() -> AllocatedAddress {
     }
 }
 
-/// The status update of the contract's example (section 8.3).
+/// The status update of the rules' example (section 8.3).
 fn example() -> StatusUpdate {
     StatusUpdate {
         readiness: Readiness::ready(),

@@ -1,4 +1,4 @@
-//! Invariants after every change, written naively from the contract: the oracle reads the stored objects and does not use the
+//! Invariants after every change, written naively from the rules: the oracle reads the stored objects and does not use the
 //! operator's own state.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -61,7 +61,7 @@ fn hc_counters_do_not_overflow() {
     assert_eq!(state, Threshold::new(true));
 }
 
-/// The verdict by the text of the contract, from the whole history: walk back over the current run of equal results,
+/// The verdict by the text of the rules, from the whole history: walk back over the current run of equal results,
 /// which restarts from 0 each time it reaches its threshold.
 fn naive(start: bool, success: usize, failure: usize, history: &[bool]) -> bool {
     let mut ready = start;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::details::{allocated_from_pool, announced};
 
-/// The update of the contract's example, with detail conditions.
+/// The update of the rules' example, with detail conditions.
 fn detailed(address: &str) -> StatusUpdate {
     StatusUpdate {
         details: vec![
