@@ -19,7 +19,7 @@ HELM := e2e/helm/build.sh target/tools
 # Targets run sequentially: they share cargo's locks, and cargo and go already
 # use all cores.
 .NOTPARALLEL:
-.PHONY: help demo demo-share demo-dhcp demo-shell test fuzz soak check build image bench crds chart clean plane tools helm \
+.PHONY: help demo demo-share demo-dhcp demo-shell test test-before fuzz soak check build image bench crds chart clean plane tools helm \
 	check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny
 
 help: ## List the targets
@@ -46,6 +46,12 @@ BEGAN := $(shell date +%s)
 test: check plane tools helm ## Run the checks, then all tests; FILTER=alc_8 selects tests by name
 	@$(CARGO) run --quiet --locked --package xtask -- test --checks $$(($$(date +%s) - $(BEGAN))) $(FILTER)
 
+# An operator that does not know the annotations that ask for an address leads in turn with this one (IPA-9). `make test` runs the
+# same test with this version on both sides.
+test-before: plane tools ## Run the test of the version before beside this one: BEFORE=revision selects another version
+	@HLB_OPERATOR_BEFORE=$$(e2e/before.sh target/before $(BEFORE)) && export HLB_OPERATOR_BEFORE && \
+	$(CARGO) run --quiet --locked --package xtask -- test ipa_9_the_version_before_leads_in_turn
+
 # Continues where the last call stopped; crates/xtask/src/soak defines the parts.
 soak: plane tools ## Run the long forms of the tests, for hours, in pieces: PARTS="crash leaders" FOR=20m; NEW=1 starts over
 	@$(CARGO) run --quiet --locked --package xtask -- soak $(if $(FOR),--for $(FOR)) $(if $(NEW),--new) $(PARTS)
@@ -71,7 +77,7 @@ check-format:
 
 # Shell syntax: errors would otherwise show late, and not on every machine.
 check-scripts:
-	@for script in e2e/tools.sh e2e/plane/*.sh e2e/helm/*.sh image/*.sh docs/examples/*.sh; do sh -n "$$script" || exit 1; done
+	@for script in e2e/before.sh e2e/tools.sh e2e/plane/*.sh e2e/helm/*.sh image/*.sh docs/examples/*.sh; do sh -n "$$script" || exit 1; done
 	@for script in .ci/run e2e/demo.sh fuzz/run.sh; do bash -n "$$script" || exit 1; done
 
 # Dependencies between crates, purity, licences, permissions, rules, and whether the documents match the code.

@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
+use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::{Dhcp, Process, eventually};
 use serde_json::json;
@@ -18,6 +19,8 @@ use harvester_lb_e2e::leases::{
     no_record, phase, record_until, serve, set, start_as, unserve,
 };
 
+/// Rounds of each test in the soak.
+const SOAK: u64 = 200;
 /// The node of the standby.
 const OTHER: &str = "node2";
 
@@ -251,32 +254,51 @@ fn held_by(server: &Dhcp, hardware: &str) -> anyhow::Result<Ipv4Addr> {
     Ok(address.parse()?)
 }
 
+/// The namespaces of the rounds. What the seed does not decide, the machine does: at which instruction a process is killed.
+fn namespaces(prefix: &'static str) -> impl Iterator<Item = String> {
+    let seeds = Rounds::from_env(1, SOAK).seeds();
+    seeds.map(move |seed| format!("{prefix}-{seed}"))
+}
+
 pub async fn dhc_2_killed_in_each_state_and_restarted(world: Arc<World>) -> anyhow::Result<()> {
-    killed_in_each_state(&world, "again", &(188..=193), false).await
+    for ns in namespaces("again") {
+        killed_in_each_state(&world, &ns, &(188..=193), false).await?;
+    }
+    Ok(())
 }
 
 pub async fn dhc_2_killed_in_each_state_with_a_standby(world: Arc<World>) -> anyhow::Result<()> {
-    killed_in_each_state(&world, "standby", &(194..=199), true).await
+    for ns in namespaces("standby") {
+        killed_in_each_state(&world, &ns, &(194..=199), true).await?;
+    }
+    Ok(())
+}
+
+pub async fn dhc_2_killed_while_the_server_is_away(world: Arc<World>) -> anyhow::Result<()> {
+    for ns in namespaces("away") {
+        killed_while_the_server_is_away(&world, &ns).await?;
+    }
+    Ok(())
 }
 
 /// After T1 and after T2, when nobody renews the lease.
-pub async fn dhc_2_killed_while_the_server_is_away(world: Arc<World>) -> anyhow::Result<()> {
-    set(&world, "away").await?;
+async fn killed_while_the_server_is_away(world: &World, ns: &str) -> anyhow::Result<()> {
+    set(world, ns).await?;
     let range = 225..=229;
-    let server = dnsmasq_with(&world, &range, &[EARLY, "--dhcp-option=59,7"]).await?;
-    let mut group = Group::start(&world, true).await?;
-    let lb = leased(&world, "away", "web").await?;
-    let had = bound(&world, &lb).await?;
+    let server = dnsmasq_with(world, &range, &[EARLY, "--dhcp-option=59,7"]).await?;
+    let mut group = Group::start(world, true).await?;
+    let lb = leased(world, ns, "web").await?;
+    let had = bound(world, &lb).await?;
     for state in ["renewing", "rebinding"] {
         server.process().stop()?;
         group.in_state(state, 1).await?;
-        let before = phase(&world, &lb, Phase::Bound).await?;
+        let before = phase(world, &lb, Phase::Bound).await?;
         group.kill().await?;
         group.in_state("rebooting", 1).await?;
         server.process().cont()?;
-        confirmed(&world, &lb, &before).await?;
+        confirmed(world, &lb, &before).await?;
         group.in_state("bound", 1).await?;
         exactly(&server, &range, vec![had])?;
     }
-    none_left(&world, &server, &range, &[&lb]).await
+    none_left(world, &server, &range, &[&lb]).await
 }

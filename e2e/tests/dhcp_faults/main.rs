@@ -23,15 +23,15 @@ use killed::{
     dhc_2_killed_while_the_server_is_away,
 };
 use many::{
-    dhc_1_a_hundred_leases_at_once, dhc_1_no_address_is_left,
-    dhc_1_twenty_leases_while_three_of_ten_frames_are_lost,
+    dhc_1_a_hundred_leases_at_once, dhc_1_leases_while_three_of_ten_frames_are_lost,
+    dhc_1_no_address_is_left,
 };
 
 fn main() -> ExitCode {
     let tests = tests![
         dhc_1_a_hundred_leases_at_once,
         dhc_1_no_address_is_left,
-        dhc_1_twenty_leases_while_three_of_ten_frames_are_lost,
+        dhc_1_leases_while_three_of_ten_frames_are_lost,
         dhc_2_killed_in_each_state_and_restarted,
         dhc_2_killed_in_each_state_with_a_standby,
         dhc_2_killed_while_the_server_is_away,
