@@ -188,8 +188,16 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
         ),
         (
             "HarvesterLoadBalancerLeaseNotRenewed",
-            vec![vec![at("dhcp_leases{state=\"rebinding\"}", 1.0)]],
-            vec![vec![at("dhcp_leases{state=\"rebinding\"}", 0.0)]],
+            ["rebinding", "expired"]
+                .map(|state| vec![at(&format!("dhcp_leases{{state=\"{state}\"}}"), 1.0)])
+                .to_vec(),
+            vec![
+                vec![
+                    at("dhcp_leases{state=\"rebinding\"}", 0.0),
+                    at("dhcp_leases{state=\"bound\"}", 9.0),
+                ],
+                vec![],
+            ],
         ),
         (
             "HarvesterLoadBalancerNotReady",

@@ -213,7 +213,12 @@ async fn dhc_6_from_kube_vip_to_leases_and_back(world: Arc<World>) -> anyhow::Re
     let dhcp = self::dhcp(&world, "kube-vip")?;
     no_record(&world, &lb).await?;
     let back = served(&world, ns).await?;
-    ensure!(back == vip, "{back} instead of {vip}: {}", server.leases());
+    ensure!(
+        back == vip,
+        "{back} instead of {vip}: {}\n{}",
+        server.leases(),
+        server.process().log()
+    );
     answered_by(&world, vip, &[ns]).await?;
     let service = world.services(ns).get(ns).await?;
     let asked = service.spec.and_then(|spec| spec.load_balancer_ip);

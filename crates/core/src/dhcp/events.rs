@@ -10,7 +10,7 @@ pub const LEASE_BOUND: &str = "LeaseBound";
 pub const LEASE_LOST: &str = "LeaseLost";
 /// Reason: the leased address belongs to somebody else (DHC-5).
 pub const LEASE_DECLINED: &str = "LeaseDeclined";
-/// Reason: no DHCP server answers.
+/// Reason: no DHCP server answers, or none acknowledges what it has offered.
 pub const LEASE_UNANSWERED: &str = "LeaseUnanswered";
 /// Reason: a DHCP server refuses what it has offered.
 pub const LEASE_REFUSED: &str = "LeaseRefused";
@@ -46,7 +46,7 @@ pub fn of_client(event: &Event, has_lease: bool) -> Option<EventDraft> {
         Event::Bound(_) | Event::Renewed(_) | Event::Released(_) => return None,
         Event::Unanswered => warning(
             LEASE_UNANSWERED,
-            "no DHCP server answers; still asking".to_owned(),
+            "no DHCP server leases an address; still asking".to_owned(),
         ),
         Event::Refused { server, text } => {
             let reason = text
