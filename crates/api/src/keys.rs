@@ -26,15 +26,19 @@ pub const ANNOTATION_DHCP_HARDWARE_ADDRESS: &str =
     "loadbalancer.harvesterhci.io/dhcp-hardware-address";
 /// On a pool: addresses that are excluded from allocation (EXC-1).
 pub const ANNOTATION_EXCLUDE: &str = "loadbalancer.harvesterhci.io/exclude";
-/// The annotations that validating admission is asked about, as about a spec: they ask for an address, for none of some, or for an
-/// interface (section 15).
-pub const SPEC_ANNOTATIONS: [&str; 5] = [
+/// The annotations of a load balancer that are a part of its spec: they ask for an address, or for an interface (section 15).
+pub const LOAD_BALANCER_SPEC_ANNOTATIONS: [&str; 4] = [
     ANNOTATION_REQUESTED_ADDRESS,
     ANNOTATION_PRIMARY,
     ANNOTATION_DHCP_HARDWARE_ADDRESS,
-    ANNOTATION_EXCLUDE,
     ANNOTATION_KUBE_VIP_INTERFACE,
 ];
+/// Those of load balancers and of pools: validating admission is asked about a change of them, as about one of a spec. One condition is
+/// for both kinds; which of them are a part of the spec is decided afterwards.
+pub const SPEC_ANNOTATIONS: [&str; 5] = {
+    let [requested, primary, hardware, interface] = LOAD_BALANCER_SPEC_ANNOTATIONS;
+    [requested, primary, hardware, ANNOTATION_EXCLUDE, interface]
+};
 /// Name prefix of an IPAllocation that is the DHCP lease of a load balancer, whose uid follows (DHC-1).
 pub const LEASE_RECORD_PREFIX: &str = "dhcp-";
 /// On kube-vip's ConfigMap: `true` once its pools are migrated (MIG-1).

@@ -52,9 +52,9 @@ impl Generator {
         }
     }
 
-    /// A valid object of that namespace and name.
+    /// A valid object of that namespace and name. An IPAllocation with the name of a lease is the record of one.
     pub fn valid(&mut self, namespace: &str, name: &str) -> Value {
-        let mut object = valid::object(&mut self.rng, self.kind, &self.targets);
+        let mut object = valid::object(&mut self.rng, self.kind, &self.targets, name);
         let (api_version, kind) = self.kind.names();
         object["apiVersion"] = json!(api_version);
         object["kind"] = json!(kind);

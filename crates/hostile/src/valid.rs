@@ -21,12 +21,15 @@ pub(crate) fn pick(rng: &mut Rng, of: &[String]) -> String {
     rng.choice(of.iter()).cloned().unwrap_or_default()
 }
 
-/// A valid object without its name.
-pub(crate) fn object(rng: &mut Rng, kind: Kind, targets: &Targets) -> Value {
+/// A valid object, without the name that it is valid under.
+pub(crate) fn object(rng: &mut Rng, kind: Kind, targets: &Targets, name: &str) -> Value {
     match kind {
         Kind::LoadBalancer => load_balancer(rng, targets),
         Kind::IpPool => pool(rng, targets),
-        Kind::IpAllocation => allocation(rng, targets),
+        Kind::IpAllocation => match name.strip_prefix(keys::LEASE_RECORD_PREFIX) {
+            Some(uid) => lease(rng, targets, uid),
+            None => allocation(rng, targets),
+        },
         Kind::Vmi => vmi(rng),
         Kind::Vm => vm(rng),
         Kind::Service => service(rng, targets),
@@ -126,6 +129,37 @@ fn allocation(rng: &mut Rng, targets: &Targets) -> Value {
     object["spec"]["boundAt"] = json!("2026-01-01T00:00:00.000001Z");
     if released {
         object["spec"]["releasedAt"] = json!("2026-01-02T00:00:00.000001Z");
+    }
+    object
+}
+
+/// The record of the DHCP lease of the load balancer with this uid, in any phase.
+fn lease(rng: &mut Rng, targets: &Targets, uid: &str) -> Value {
+    let phase = ["Pending", "Bound", "Releasing", "Released"][rng.usize(..4)];
+    let mut object = record(
+        "10.66.0.9",
+        "",
+        phase,
+        (&pick(rng, &targets.namespaces), "web", uid),
+    );
+    object["spec"]["lease"] = json!({
+        "interface": "mgmt-br", "hardwareAddress": "02:00:00:00:00:01", "clientId": "ff:00:00:00:01:00:04",
+    });
+    match phase {
+        "Pending" => {
+            object["spec"]["address"] = json!("");
+            object["spec"]["lease"]["requestedAddress"] = json!("10.66.0.9");
+        }
+        "Released" => {}
+        _ => {
+            object["spec"]["boundAt"] = json!("2026-01-01T00:00:00.000001Z");
+            let of_server = json!({
+                "server": "10.66.0.1", "subnetMask": "255.255.255.0", "router": "10.66.0.1",
+                "renewAt": "2026-01-01T00:01:00.000001Z", "rebindAt": "2026-01-01T00:01:45.000001Z",
+                "expiresAt": "2026-01-01T00:02:00.000001Z",
+            });
+            object["spec"]["lease"] = with(object["spec"]["lease"].take(), of_server);
+        }
     }
     object
 }

@@ -10,6 +10,7 @@
 //! | [`socket`] | a packet socket on one interface: the only place that sends or receives |
 //! | [`views`] | what the clients have told: the newest state of each |
 //! | [`mod@line`] | the way to one interface: its socket, or when it is tried again |
+//! | [`clients`] | the clients of one interface, and how they are seen from outside |
 //! | [`order`] | what goes into a port |
 //! | [`port`] | the task of one interface, with its clients |
 //! | [`ports`] | the ports of a term: a request goes to the one that is meant |
@@ -22,6 +23,7 @@
 //! replaces what it told before, and queues its load balancer: no queue grows with the traffic.
 
 pub mod client;
+pub mod clients;
 pub mod clocks;
 pub mod context;
 pub mod filter;

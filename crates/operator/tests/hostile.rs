@@ -20,6 +20,7 @@ use harvester_lb_controller_kit::decode_guard::decode;
 use harvester_lb_core::backends::{Backend, DiscoveredBackends, MAX_BACKENDS};
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_core::details::{self, BackendHealth};
+use harvester_lb_core::dhcp::record::LeaseRecord;
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::readiness::{self, ReadinessInput};
@@ -404,13 +405,15 @@ fn input_mutated_pools() {
 
 #[test]
 fn input_mutated_records() {
-    // Names of valid IPAllocations, of none, and names that are no address.
-    let name = |number: usize| match number % 8 {
+    // Names of valid IPAllocations, of none, names that are no address, and those of leases.
+    let name = |number: usize| match number % 11 {
         6 => "fd66-0000-0000-0000-0000-0000-0000-0007".to_owned(),
         7 => "not-an-address".to_owned(),
+        8..=10 => format!("dhcp-6f1c6f0a-3f0e-4b57-9d4e-00000000000{}", number % 5),
         n => format!("10.66.{}.{}", n / 4, 9 + number % 5),
     };
     let mut newest: HashMap<IpAddr, u64> = HashMap::new();
+    let (mut leases, mut unreadable_leases) = (0, 0);
     flood::<IPAllocation>(Kind::IpAllocation, name, |scene, key, _, decoded| {
         let undecodable = decoded.as_ref().err().map(|e| e.error.clone());
         let allocation = Allocation::from_watch(decoded);
@@ -422,7 +425,22 @@ fn input_mutated_records() {
                 cached::allocation_spec(&record.spec);
                 record.version
             }
-            Allocation::Lease(_) | Allocation::UnreadableLease(_) | Allocation::Reserved => {
+            Allocation::Lease(record) => {
+                assert_eq!(addr, None, "it has the name of an address");
+                leases += 1;
+                is_lease_of_its_name(scene, key, record);
+                return scene.nobody_is_harmed();
+            }
+            Allocation::UnreadableLease(why) => {
+                assert_eq!(addr, None, "it has the name of an address");
+                unreadable_leases += 1;
+                match undecodable {
+                    Some(error) => is_named("IPAllocation", key, &error),
+                    None => assert!(why.starts_with("spec."), "{why}"),
+                }
+                return scene.nobody_is_harmed();
+            }
+            Allocation::Reserved => {
                 assert_eq!(addr, None, "it has the name of an address");
                 return scene.nobody_is_harmed();
             }
@@ -459,6 +477,32 @@ fn input_mutated_records() {
             assert!(scene.is_free(addr), "{addr} is lost");
         }
     });
+    let least = amount(OBJECTS, SOAK) / 50;
+    assert!(
+        leases >= least && unreadable_leases >= least,
+        "{leases} leases, {unreadable_leases} unreadable"
+    );
+}
+
+/// Checks a lease that could be read: it is that of the uid in its name, what would be written is read as the same, and its address
+/// counts as leased as long as the record is there.
+fn is_lease_of_its_name(scene: &mut Scene, key: &Key, record: &LeaseRecord) {
+    let spec = &record.spec;
+    assert_eq!(spec.name(), *key.name);
+    let mut again = IPAllocation {
+        spec: spec.to_api(),
+        ..IPAllocation::default()
+    };
+    again.metadata.name = Some(spec.name());
+    match Allocation::decoded(&again) {
+        Allocation::Lease(again) => assert_eq!(again.spec, *spec),
+        other => panic!("{other:?}"),
+    }
+    let address = spec.phase.lease().map(|lease| lease.address.into());
+    scene.leader.set_lease(spec, true);
+    assert!(address.is_none_or(|address| scene.leader.is_leased(address)));
+    scene.leader.set_lease(spec, false);
+    assert!(!address.is_some_and(|address| scene.leader.is_leased(address)));
 }
 
 #[test]

@@ -22,13 +22,6 @@ use crate::validation::{self, Consumer, Severity, Violation};
 /// The value of the label of LoadBalancers whose cluster has no name of its own: guests use it when none is configured
 /// (WV-10).
 const UNNAMED_CLUSTER: &str = "kubernetes";
-/// The annotations that are a part of a load balancer's spec (section 15).
-const SPEC_ANNOTATIONS: [&str; 4] = [
-    keys::ANNOTATION_REQUESTED_ADDRESS,
-    keys::ANNOTATION_PRIMARY,
-    keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
-    keys::ANNOTATION_KUBE_VIP_INTERFACE,
-];
 
 /// WM-1 to WM-4.
 pub(super) fn mutate(
@@ -185,8 +178,8 @@ fn is_unchanged(change: &Change<LoadBalancer>) -> bool {
     let Some((stored, lb)) = change.stored().zip(change.new_object().ok()) else {
         return change.is_same_text;
     };
-    let [before, after] =
-        [stored, lb].map(|lb| SPEC_ANNOTATIONS.map(|key| annotation(&lb.metadata, key)));
+    let [before, after] = [stored, lb]
+        .map(|lb| keys::LOAD_BALANCER_SPEC_ANNOTATIONS.map(|key| annotation(&lb.metadata, key)));
     before == after && (change.is_same_text || stored.spec == lb.spec)
 }
 

@@ -89,7 +89,7 @@ fn reduced(lb: LoadBalancer) -> LoadBalancer {
 fn reduced_meta(meta: ObjectMeta) -> ObjectMeta {
     let mut annotations = meta.annotations;
     if let Some(all) = &mut annotations {
-        all.retain(|key, _| keys::SPEC_ANNOTATIONS.contains(&&**key));
+        all.retain(|key, _| keys::LOAD_BALANCER_SPEC_ANNOTATIONS.contains(&&**key));
     }
     ObjectMeta {
         name: meta.name,

@@ -20,11 +20,14 @@
 //! confirms it, because the stored copies may be behind. Every write carries the resource version of the record that it was
 //! decided from (IPA-5). So the process may be killed between any two steps, and two of them may not disagree.
 
+mod wish;
+
 use std::net::Ipv4Addr;
 
 use harvester_lb_ipam::Micros;
 use harvester_lb_ipam::dhcp::{HardwareAddress, Identity, Lease, Loss};
 
+use self::wish::Wish;
 use super::Mode;
 use super::claim::{Claim, Interfaces, LbView, ServiceView};
 use super::record::{LeasePhase, LeaseSpec};
@@ -111,6 +114,7 @@ pub enum Step {
     Delete(Guard),
 }
 
+<<<<<<< HEAD
 /// What the load balancer asks for.
 enum Wish<'a> {
     /// A lease on this interface, which somebody has chosen or not; the hardware address of its annotation, if that is valid.
@@ -187,9 +191,11 @@ impl<'a> Wish<'a> {
     }
 }
 
+=======
+>>>>>>> tidy
 /// The next step. `now` is when a lease that is new to the record was bound.
 pub fn decide(situation: &Situation<'_>, now: Micros) -> Step {
-    let wish = Wish::of(situation);
+    let wish = Wish::of(situation.lb, situation.interfaces);
     let Some(record) = situation.record else {
         return without_record(situation);
     };
@@ -245,26 +251,11 @@ pub fn first(
     })
 }
 
-/// The record, asking for a lease as the load balancer wishes. An address is asked for on its own network only. `has_lease` as for
-/// [`Wish::is_other_than`].
-fn asking(
-    record: &LeaseSpec,
-    wish: &Wish<'_>,
-    wanted: Option<Ipv4Addr>,
-    has_lease: bool,
-) -> LeaseSpec {
-    let interface = wish.interface(record, has_lease);
-    let hardware = match wish {
-        Wish::Lease { hardware, .. } => *hardware,
-        _ => None,
-    };
-    LeaseSpec {
-        owner: record.owner.clone(),
-        phase: LeasePhase::Pending,
-        interface: interface.to_owned(),
-        hardware: hardware.unwrap_or(record.hardware),
-        wanted: wanted.filter(|_| interface == record.interface),
-        bound_at: None,
+/// What a step needs that is taken because of this wish.
+const fn guard(wish: &Wish<'_>) -> Guard {
+    match wish {
+        Wish::Gone => Guard::Gone,
+        _ => Guard::None,
     }
 }
 
@@ -302,9 +293,9 @@ fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: 
     let is_other = wish.is_other_than(record, situation.client.is_some_and(may_have));
     let Some(client) = situation.client else {
         return if is_over {
-            Step::Delete(wish.guard())
+            Step::Delete(guard(wish))
         } else if is_other {
-            Step::Write(Guard::None, asking(record, wish, record.wanted, false))
+            Step::Write(Guard::None, wish.asking(record, record.wanted, false))
         } else if matches!(wish, Wish::Unchanged) {
             Step::Rest
         } else {
@@ -316,7 +307,7 @@ fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: 
     }
     match client.lease {
         Some(lease) if is_over || is_other => Step::Write(
-            wish.guard(),
+            guard(wish),
             with_phase(record, LeasePhase::Releasing(lease)),
         ),
         Some(lease) if situation.is_held_by_pool => Step::Decline(lease.address),
@@ -349,7 +340,7 @@ fn bound(
     let is_over = situation.mode == Mode::KubeVip && !matches!(wish, Wish::Unchanged);
     if is_over || wish.is_other_than(record, !lease.is_expired(now)) {
         let spec = with_phase(record, LeasePhase::Releasing(*lease));
-        return Step::Write(wish.guard(), spec);
+        return Step::Write(guard(wish), spec);
     }
     let Some(client) = situation.client else {
         return run(situation.mode, wish);
@@ -404,7 +395,7 @@ fn releasing(
         (Wish::Nothing, _) => None,
         (Wish::Lease { .. }, Mode::Builtin) => {
             let has_lease = !lease.is_expired(now);
-            Some(asking(record, wish, Some(address), has_lease))
+            Some(wish.asking(record, Some(address), has_lease))
         }
         (Wish::Lease { .. }, Mode::KubeVip) => {
             let next = LeaseSpec {
@@ -434,10 +425,10 @@ fn released(
     }
     match (wish, situation.mode) {
         (Wish::Unchanged, _) => Step::Rest,
-        (Wish::Gone | Wish::Nothing, _) => Step::Delete(wish.guard()),
+        (Wish::Gone | Wish::Nothing, _) => Step::Delete(guard(wish)),
         (Wish::Lease { .. }, Mode::KubeVip) => Step::Delete(Guard::NamedForKubeVip),
         (Wish::Lease { .. }, Mode::Builtin) => {
-            Step::Write(Guard::None, asking(record, wish, Some(address), false))
+            Step::Write(Guard::None, wish.asking(record, Some(address), false))
         }
     }
 }

@@ -112,6 +112,60 @@ fn shr_1_a_request_to_share_that_only_an_edit_cures_is_denied_and_not_refused_by
     }
 }
 
+#[test]
+fn dhc_1_a_hardware_address_that_no_client_can_have_is_refused_where_a_lease_is_asked_for() {
+    use Severity::Refuse;
+    let format = "write six pairs of hexadecimal digits";
+    let (zero, multicast) = ("write that of the reservation", "whose first byte is even");
+    let long = "é".repeat(1_000);
+    let dhcp = json!({"listeners": [tcp(80, 8080)], "ipam": "dhcp"});
+    let pool = json!({"listeners": [tcp(80, 8080)]});
+    let cluster = json!({"workloadType": "cluster", "ipam": "dhcp"});
+    for (value, spec, expected) in [
+        ("02:00:5e:10:00:01", &dhcp, None),
+        (" 02-00-5E-10-00-01\n", &dhcp, None),
+        ("", &dhcp, Some(("", format))),
+        ("02:00:5e:10:00", &dhcp, Some(("02:00:5e:10:00", format))),
+        (
+            "00:00:00:00:00:00",
+            &dhcp,
+            Some(("00:00:00:00:00:00", zero)),
+        ),
+        (
+            "ff:ff:ff:ff:ff:ff",
+            &dhcp,
+            Some(("ff:ff:ff:ff:ff:ff", multicast)),
+        ),
+        (
+            "01:00:5e:00:00:01",
+            &dhcp,
+            Some(("01:00:5e:00:00:01", multicast)),
+        ),
+        (&*long, &dhcp, Some((&long[..128], format))),
+        // No client of ours leases an address for these.
+        ("x", &pool, None),
+        ("x", &cluster, None),
+    ] {
+        let mut lb = lb(spec);
+        let annotations = lb.metadata.annotations.get_or_insert_default();
+        let key = keys::ANNOTATION_DHCP_HARDWARE_ADDRESS;
+        annotations.insert(key.to_owned(), value.to_owned());
+        let found = validate(&lb);
+        let field = format!("metadata.annotations[{key}]");
+        let row = expected.map(|(shown, _)| ("DHC-1", field, shown.to_owned(), Refuse, Refuse));
+        assert_eq!(rows(&found), Vec::from_iter(row), "{value}");
+        let refusal = spec::check(&lb).err();
+        assert_eq!(refusal.is_some(), expected.is_some(), "{value}");
+        let Some(((_, problem), refusal)) = expected.zip(refusal) else {
+            continue;
+        };
+        assert_eq!(refusal.reason(), "InvalidHardwareAddress");
+        let text = refusal.to_string();
+        assert!(text.starts_with(&format!("annotation {key}: ")), "{text}");
+        assert!(text.contains(problem) && text.len() < 512, "{text}");
+    }
+}
+
 /// Asserts the rules that each spec violates.
 fn assert_rules(cases: &[(&str, Value, &[&str])]) {
     for (what, spec, expected) in cases {

@@ -160,6 +160,9 @@ pub(super) fn pool(rng: &mut Rng, targets: &Targets, object: &mut Value) -> Stri
 }
 
 pub(super) fn allocation(rng: &mut Rng, targets: &Targets, object: &mut Value) -> String {
+    if object["spec"]["lease"].is_object() && rng.bool() {
+        return lease(rng, targets, object);
+    }
     match rng.u8(..8) {
         0 | 1 => put(object, "/spec/address", json!(address(rng, targets))),
         2 | 3 => {
@@ -186,6 +189,40 @@ pub(super) fn allocation(rng: &mut Rng, targets: &Targets, object: &mut Value) -
                 values::text(rng)
             };
             put(object, "/spec/pool", json!(pool))
+        }
+    }
+}
+
+/// What only the record of a DHCP lease has.
+fn lease(rng: &mut Rng, targets: &Targets, object: &mut Value) -> String {
+    match rng.u8(..5) {
+        0 => {
+            let phase = ["Pending", "Bound", "Releasing", "Released"][rng.usize(..4)];
+            put(object, "/spec/phase", json!(phase))
+        }
+        1 | 2 => {
+            let fields = ["server", "subnetMask", "router", "requestedAddress"];
+            let place = format!("/spec/lease/{}", fields[rng.usize(..4)]);
+            put(object, &place, json!(address(rng, targets)))
+        }
+        3 => {
+            let fields = ["renewAt", "rebindAt", "expiresAt"];
+            let place = format!("/spec/lease/{}", fields[rng.usize(..3)]);
+            put(object, &place, json!(time(rng)))
+        }
+        _ => {
+            let odd = [
+                "00:00:00:00:00:00",
+                "ff:ff:ff:ff:ff:ff",
+                "01:00:5e:00:00:01",
+                " 02-00-5E-10-00-01 ",
+                "02:00:5e:10:00",
+            ];
+            put(
+                object,
+                "/spec/lease/hardwareAddress",
+                json!(odd[rng.usize(..5)]),
+            )
         }
     }
 }

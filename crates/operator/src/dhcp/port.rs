@@ -3,28 +3,25 @@
 //!
 //! While the interface cannot be used, the clients go on: their leases last until they expire, on the clock.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
-use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use harvester_lb_core::dhcp::events;
 use harvester_lb_core::dhcp::record::LeaseSpec;
-use harvester_lb_core::dhcp::upkeep::ClientView;
 use harvester_lb_ipam::dhcp::{
-    Action, Checksum, Client, Command, Delivery, Effect, Event, HardwareAddress, Identity, Loss,
-    Now, Received, StateName, Table, TableError, parse,
+    Action, Checksum, Command, Delivery, Effect, Event, Now, Received, Table, TableError, parse,
 };
 use harvester_lb_ipam::{Owner, Uid};
 use nix::libc;
 use tokio::sync::mpsc;
 use tracing::{debug, info};
 
+use crate::dhcp::clients::{Clients, client_of};
 use crate::dhcp::clocks::Clocks;
 use crate::dhcp::line::Line;
 use crate::dhcp::order::{Order, PortError, Request, Surroundings};
 use crate::dhcp::socket::LONGEST_FRAME;
-use crate::dhcp::views::Entry;
 
 /// Interval of what no event announces: whether the wall clock was set, whether an interface is back. A second costs a few
 /// microseconds, and a clock that was set back delays the correction of the recorded expiry by no more.
@@ -42,32 +39,23 @@ pub struct Port {
     clocks: Clocks,
     look_at: Instant,
     looks: u32,
-    table: Table,
-    owners: BTreeMap<Uid, Told>,
+    clients: Clients,
     /// Load balancers whose request failed because the interface was down; queued when it is not any more.
     waiting: BTreeSet<Owner>,
     actions: Vec<Action>,
-}
-
-/// What a client has told that its state does not show.
-struct Told {
-    owner: Owner,
-    loss: Option<Loss>,
-    declined: Option<Ipv4Addr>,
 }
 
 impl Port {
     /// A port without a socket.
     pub fn new(interface: String, around: Surroundings, requests: mpsc::Receiver<Request>) -> Self {
         Self {
-            table: Table::new(HardwareAddress::ZERO, around.limit),
+            clients: Clients::new(around.limit),
             line: Line::new(interface),
             around,
             requests,
             clocks: Clocks::default(),
             look_at: Instant::now() + LOOK_INTERVAL,
             looks: 0,
-            owners: BTreeMap::new(),
             waiting: BTreeSet::new(),
             actions: Vec::new(),
         }
@@ -94,13 +82,15 @@ impl Port {
                 () = wake => {}
             }
             self.look_if_due();
-            self.table.wake(self.clocks.now(), &mut self.actions);
+            self.clients
+                .table
+                .wake(self.clocks.now(), &mut self.actions);
             self.carry_out();
         }
     }
 
     fn wake_at(&self) -> Instant {
-        let client = self.table.next_wakeup();
+        let client = self.clients.table.next_wakeup();
         let client = client.and_then(|mono| self.clocks.instant(mono));
         let times = [client, self.line.open_at()].into_iter().flatten();
         times.fold(self.look_at, Instant::min)
@@ -135,7 +125,10 @@ impl Port {
             Received::Other => {}
         }
         let now = self.clocks.now();
-        let delivery = self.table.deliver(&received, now, &mut self.actions);
+        let delivery = self
+            .clients
+            .table
+            .deliver(&received, now, &mut self.actions);
         if delivery == Delivery::Unknown {
             metrics.ignored("unknown");
         }
@@ -151,7 +144,7 @@ impl Port {
         match self.line.open_if_due() {
             None => return,
             Some(Ok(())) => {
-                self.table.set_interface(self.line.hardware());
+                self.clients.table.set_interface(self.line.hardware());
                 for owner in std::mem::take(&mut self.waiting) {
                     self.around.index.queue(owner);
                 }
@@ -172,8 +165,8 @@ impl Port {
         }
         self.around.metrics.interface(&self.line.interface, false);
         let draft = events::interface_down(&self.line.interface, self.line.fault());
-        for told in self.owners.values() {
-            self.around.notifier.publish(&told.owner, &draft);
+        for owner in self.clients.owners() {
+            self.around.notifier.publish(owner, &draft);
         }
     }
 
@@ -187,7 +180,7 @@ impl Port {
         let now = self.clocks.now();
         if self.clocks.was_set(now) {
             info!(interface = self.line.interface, "the wall clock was set");
-            self.table.clock_was_set(now, &mut self.actions);
+            self.clients.table.clock_was_set(now, &mut self.actions);
         }
         self.looks = self.looks.wrapping_add(1);
         if self.looks.is_multiple_of(LOOKS_PER_ADDRESS)
@@ -212,7 +205,8 @@ impl Port {
                 self.start(record, now)
             }
             Order::Stop(uid, seen) => {
-                if self.view(&uid).is_some_and(|view| view != seen) {
+                let entry = self.clients.entry(&uid, &self.line.interface);
+                if entry.is_some_and(|entry| entry.view != seen) {
                     return Err(PortError::Changed);
                 }
                 self.remove(&uid);
@@ -224,7 +218,9 @@ impl Port {
             }
             Order::Decline(uid, address) => {
                 let command = Command::HeldByPool(address);
-                self.table.command(&uid, command, now, &mut self.actions);
+                self.clients
+                    .table
+                    .command(&uid, command, now, &mut self.actions);
                 Ok(())
             }
         }
@@ -244,10 +240,8 @@ impl Port {
     }
 
     fn start(&mut self, record: LeaseSpec, now: Now) -> Result<(), PortError> {
-        let client = client_of(&record, now);
-        let owner = record.owner;
-        let uid = owner.uid.clone();
-        match self.table.insert(uid.clone(), client) {
+        let uid = record.owner.uid.clone();
+        match self.clients.insert(record, now) {
             Ok(()) => {}
             Err(TableError::Full(limit)) => {
                 return Err(PortError::Full(self.line.interface.clone(), limit));
@@ -255,13 +249,8 @@ impl Port {
             Err(TableError::Present(_)) => return Err(PortError::Changed),
         }
         debug!(interface = self.line.interface, %uid, "client started");
-        let told = Told {
-            owner,
-            loss: None,
-            declined: None,
-        };
-        self.owners.insert(uid.clone(), told);
-        self.table
+        self.clients
+            .table
             .command(&uid, Command::Start, now, &mut self.actions);
         self.tell(&uid);
         Ok(())
@@ -271,7 +260,8 @@ impl Port {
     fn release(&mut self, record: &LeaseSpec, now: Now) -> Result<(), PortError> {
         let uid = &record.owner.uid;
         let mut actions = Vec::new();
-        if !self.table.command(uid, Command::Release, now, &mut actions) {
+        let clients = &mut self.clients.table;
+        if !clients.command(uid, Command::Release, now, &mut actions) {
             let mut table = Table::new(self.line.hardware(), 1);
             if table.insert(uid.clone(), client_of(record, now)).is_ok() {
                 table.command(uid, Command::Release, now, &mut actions);
@@ -297,8 +287,7 @@ impl Port {
     }
 
     fn remove(&mut self, uid: &Uid) {
-        self.table.remove(uid);
-        self.owners.remove(uid);
+        self.clients.remove(uid);
         self.around.index.views.remove(uid);
     }
 
@@ -311,11 +300,7 @@ impl Port {
                     self.send(kind, &bytes);
                 }
                 Effect::Record(_) => {}
-                Effect::Lost { loss, .. } => {
-                    if let Some(client) = self.owners.get_mut(&uid) {
-                        client.loss = Some(loss);
-                    }
-                }
+                Effect::Lost { loss, .. } => self.clients.lost(&uid, loss),
                 Effect::Event(event) => self.event(&uid, &event),
                 Effect::Ignored(ignored) => {
                     self.around.metrics.ignored(ignored.kind());
@@ -331,17 +316,14 @@ impl Port {
 
     fn event(&mut self, uid: &Uid, event: &Event) {
         self.around.metrics.lease_event(event_kind(event));
-        let Some(client) = self.owners.get_mut(uid) else {
+        let Some(owner) = self.clients.tells(uid, event) else {
             return;
         };
-        if let Event::Declined { address, .. } = event {
-            client.declined = Some(*address);
-        }
         // As it was before this input.
         let view = self.around.index.views.get(uid);
         let has_lease = view.is_some_and(|view| view.lease.is_some());
         if let Some(draft) = events::of_client(event, has_lease) {
-            self.around.notifier.publish(&client.owner, &draft);
+            self.around.notifier.publish(owner, &draft);
         }
     }
 
@@ -370,43 +352,16 @@ impl Port {
         sent.is_ok()
     }
 
-    fn view(&self, uid: &Uid) -> Option<ClientView> {
-        let (client, told) = (self.table.client(uid)?, self.owners.get(uid)?);
-        let asking = [StateName::Requesting, StateName::Checking];
-        Some(ClientView {
-            interface: self.line.interface.clone(),
-            hardware: client.identity().hardware,
-            lease: client.lease().copied(),
-            is_asking: asking.contains(&client.state()),
-            loss: told.loss,
-            declined: told.declined,
-        })
-    }
-
     /// Tells what a client is like now.
     fn tell(&self, uid: &Uid) {
-        let (Some(view), Some(told), Some(client)) =
-            (self.view(uid), self.owners.get(uid), self.table.client(uid))
-        else {
+        let Some(entry) = self.clients.entry(uid, &self.line.interface) else {
             return;
         };
-        let owner = told.owner.clone();
-        let entry = Entry {
-            owner: owner.clone(),
-            view,
-            state: client.state(),
-        };
+        let owner = entry.owner.clone();
         if self.around.index.views.set(entry) {
             self.around.index.queue(owner);
         }
     }
-}
-
-/// The client of a record, not started.
-fn client_of(record: &LeaseSpec, now: Now) -> Client {
-    let identity = Identity::new(&record.owner.uid, Some(record.hardware));
-    let lease = record.phase.lease().copied();
-    Client::new(identity, lease, record.wanted, fastrand::u64(..), now)
 }
 
 /// Whether the interface is down or gone; anything else concerns one frame.

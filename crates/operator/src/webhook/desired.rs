@@ -346,6 +346,7 @@ mod tests {
             keys::ANNOTATION_PRIMARY,
             keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
             keys::ANNOTATION_EXCLUDE,
+            keys::ANNOTATION_KUBE_VIP_INTERFACE,
         ] {
             assert!(expression.contains(&format!("'{key}'")), "{key}");
         }

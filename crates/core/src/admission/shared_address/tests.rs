@@ -136,7 +136,10 @@ fn shr_1_a_change_of_each_annotation_of_the_spec_is_checked() {
         (REQUESTED, true),
         (KEY, true),
         ("loadbalancer.harvesterhci.io/dhcp-hardware-address", true),
+        ("kube-vip.io/serviceInterface", true),
         ("loadbalancer.harvesterhci.io/network", false),
+        // Asked about too, because of pools.
+        ("loadbalancer.harvesterhci.io/exclude", false),
     ] {
         let mut changed = broken.clone();
         changed["metadata"]["annotations"] = json!({ key: "10.0.0.9" });
