@@ -83,8 +83,8 @@ impl<'a> Wish<'a> {
         }
     }
 
-    /// The interface of the lease, as in [`Wish::is_other_than`]. One that nobody has chosen moves no lease: the default route of this
-    /// host may be on another interface than that of the last leader.
+    /// DHC-2: the interface of the lease, as in [`Wish::is_other_than`]. One that nobody has chosen moves no lease: the default route of
+    /// this host may be on another interface than that of the last leader.
     fn interface<'b>(&self, record: &'b LeaseSpec, has_lease: bool) -> &'b str
     where
         'a: 'b,
