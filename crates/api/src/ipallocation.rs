@@ -58,6 +58,10 @@ pub struct IPAllocationSpec {
 pub struct DhcpLease {
     /// The interface of the node on which the DHCP process asks for it.
     pub interface: String,
+    /// Whether somebody has chosen the interface, by an annotation of the load balancer or `--dhcp-interface`. Else it was that
+    /// of the default route.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub interface_chosen: bool,
     /// The client's hardware address (`chaddr`).
     pub hardware_address: String,
     /// The client identifier (option 61), in hexadecimal digits with colons.

@@ -184,6 +184,7 @@ fn section_6_5_allocation_field_for_field() {
 .spec.lease.expiresAt: string
 .spec.lease.hardwareAddress: string!
 .spec.lease.interface: string!
+.spec.lease.interfaceChosen: boolean
 .spec.lease.rebindAt: string
 .spec.lease.renewAt: string
 .spec.lease.requestedAddress: string

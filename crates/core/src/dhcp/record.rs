@@ -43,6 +43,8 @@ pub struct LeaseSpec {
     pub phase: LeasePhase,
     /// The interface on which it is asked for.
     pub interface: String,
+    /// Whether somebody had chosen the interface when the record was written.
+    pub is_chosen: bool,
     /// The client's hardware address.
     pub hardware: HardwareAddress,
     /// The address to ask for while there is none.
@@ -112,6 +114,7 @@ impl LeaseSpec {
             owner,
             phase,
             interface: lease.interface.clone(),
+            is_chosen: lease.interface_chosen,
             hardware,
             wanted: optional_address("requestedAddress", lease.requested_address.as_deref())?,
             bound_at: spec.bound_at.as_deref().and_then(time::parse),
@@ -169,6 +172,7 @@ impl LeaseSpec {
             released_at: None,
             lease: Some(DhcpLease {
                 interface: self.interface.clone(),
+                interface_chosen: self.is_chosen,
                 hardware_address: self.hardware.to_string(),
                 client_id: ClientId::from_uid(&self.owner.uid).to_string(),
                 requested_address: text(self.wanted),

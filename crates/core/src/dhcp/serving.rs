@@ -102,6 +102,7 @@ mod tests {
             owner: Owner::new("ns", "web", "1"),
             phase,
             interface: "mgmt-br".to_owned(),
+            is_chosen: false,
             hardware: hardware(),
             wanted: None,
             bound_at: None,

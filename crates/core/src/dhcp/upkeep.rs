@@ -161,11 +161,13 @@ pub fn first(
     else {
         return None;
     };
+    let (interface, is_chosen) = interfaces.choose(interface.as_deref());
     let hardware = hardware.or_else(|| service.and_then(|service| service.kube_vip_hardware));
     Some(LeaseSpec {
         owner: lb.owner.clone(),
         phase: LeasePhase::Pending,
-        interface: interfaces.choose(interface.as_deref()).0.to_owned(),
+        interface: interface.to_owned(),
+        is_chosen,
         hardware: Identity::new(lb.uid(), hardware).hardware,
         wanted: service.and_then(|service| service.kube_vip_address),
         bound_at: None,
@@ -187,11 +189,12 @@ fn with_phase(record: &LeaseSpec, phase: LeasePhase) -> LeaseSpec {
     }
 }
 
-fn with_lease(record: &LeaseSpec, lease: Lease, now: Micros) -> LeaseSpec {
+fn with_lease(record: &LeaseSpec, lease: Lease, wish: &Wish<'_>, now: Micros) -> LeaseSpec {
     let is_same = |before: &&Lease| before.address == lease.address;
     let before = record.phase.lease().filter(is_same);
     LeaseSpec {
         phase: LeasePhase::Bound(lease),
+        is_chosen: wish.is_chosen(record),
         wanted: None,
         bound_at: before.and(record.bound_at).or(Some(now)),
         ..record.clone()
@@ -232,7 +235,7 @@ fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: 
             with_phase(record, LeasePhase::Releasing(lease)),
         ),
         Some(lease) if situation.is_held_by_pool => Step::Decline(lease.address),
-        Some(lease) => Step::Write(Guard::None, with_lease(record, lease, now)),
+        Some(lease) => Step::Write(Guard::None, with_lease(record, lease, wish, now)),
         // An address that a server may just have leased: in a moment it is known.
         None if (is_over || is_other) && client.is_asking => Step::Rest,
         None if is_over || is_other => Step::Stop,
@@ -272,7 +275,7 @@ fn bound(
     match (client.lease, client.loss) {
         (Some(held), _) if situation.is_held_by_pool => Step::Decline(held.address),
         (Some(held), _) if held == *lease => Step::Rest,
-        (Some(held), _) => Step::Write(Guard::None, with_lease(record, held, now)),
+        (Some(held), _) => Step::Write(Guard::None, with_lease(record, held, wish, now)),
         (None, loss) => {
             let wanted = (loss != Some(Loss::Conflict)).then_some(lease.address);
             Step::Write(

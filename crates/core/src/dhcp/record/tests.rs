@@ -20,6 +20,7 @@ fn spec(phase: LeasePhase) -> LeaseSpec {
         owner: Owner::new("shop", "web", UID),
         phase,
         interface: "mgmt-br".to_owned(),
+        is_chosen: true,
         hardware: Identity::new(&Uid::new(UID), None).hardware,
         wanted: None,
         bound_at: Some(Micros(1_770_000_000_000_000)),
@@ -56,6 +57,10 @@ fn dhc_1_what_is_written_is_read() {
         spec(LeasePhase::Bound(lease(None))),
         spec(LeasePhase::Releasing(lease(Some(times)))),
         spec(LeasePhase::Released(lease(None).address)),
+        LeaseSpec {
+            is_chosen: false,
+            ..spec(LeasePhase::Pending)
+        },
     ] {
         let record = LeaseRecord::read(&object(&spec)).unwrap();
         assert_eq!(record.spec, spec);

@@ -55,6 +55,7 @@ fn record(phase: LeasePhase) -> LeaseSpec {
         owner: owner(),
         phase,
         interface: "eth0".to_owned(),
+        is_chosen: true,
         hardware: Identity::new(&owner().uid, None).hardware,
         wanted: None,
         bound_at: None,
@@ -373,10 +374,14 @@ fn kva_2_another_interface_is_another_lease() {
 
 #[test]
 fn dhc_2_another_default_route_moves_no_lease() {
+    let unchosen = |spec| LeaseSpec {
+        is_chosen: false,
+        ..spec
+    };
     let on_bond = |phase, is_chosen| Case {
         record: Some(LeaseSpec {
             interface: "bond0".to_owned(),
-            ..record(phase)
+            ..unchosen(record(phase))
         }),
         interfaces: by_default(is_chosen),
         ..Case::of(Some(asks()), None, None)
@@ -396,7 +401,7 @@ fn dhc_2_another_default_route_moves_no_lease() {
             Guard::None,
             LeaseSpec {
                 interface: "bond0".to_owned(),
-                ..record(phase)
+                ..unchosen(record(phase))
             },
         )
     };
@@ -408,10 +413,56 @@ fn dhc_2_another_default_route_moves_no_lease() {
     let after = on_bond(LeasePhase::Releasing(over), false).step();
     assert_eq!(
         after,
-        Step::Release(Guard::NotServed(A), Some(pending(None)))
+        Step::Release(Guard::NotServed(A), Some(unchosen(pending(None))))
     );
     let next = on_bond(LeasePhase::Pending, false).step();
-    assert_eq!(next, Step::Write(Guard::None, pending(None)));
+    assert_eq!(next, Step::Write(Guard::None, unchosen(pending(None))));
+}
+
+#[test]
+fn kva_2_an_interface_that_is_named_no_more_is_left() {
+    // It was that of an annotation; the default route's counts again, where kube-vip announces.
+    let withdrawn = |phase, client| Case {
+        record: Some(LeaseSpec {
+            interface: "eth1".to_owned(),
+            ..record(phase)
+        }),
+        interfaces: by_default(false),
+        ..Case::of(Some(asks()), None, client)
+    };
+    let releasing = LeaseSpec {
+        interface: "eth1".to_owned(),
+        ..record(LeasePhase::Releasing(lease(A)))
+    };
+    let case = withdrawn(LeasePhase::Bound(lease(A)), None);
+    assert_eq!(case.step(), Step::Write(Guard::None, releasing));
+    let case = withdrawn(LeasePhase::Releasing(lease(A)), None);
+    let next = LeaseSpec {
+        is_chosen: false,
+        ..pending(None)
+    };
+    let release = Step::Release(Guard::NotServed(A), Some(next));
+    assert_eq!(case.step(), release);
+    // The same interface: the next renewal records that nobody names it any more.
+    let mut renewed = lease(A);
+    renewed.times = Some(harvester_lb_ipam::dhcp::LeaseTimes {
+        renew_at: Micros(NOW.0 + 1),
+        rebind_at: Micros(NOW.0 + 2),
+        expires_at: Micros(NOW.0 + 3),
+    });
+    let case = Case {
+        interfaces: by_default(false),
+        ..Case::of(
+            Some(asks()),
+            Some(LeasePhase::Bound(lease(A))),
+            Some(client(Some(renewed))),
+        )
+    };
+    let Step::Write(Guard::None, written) = case.step() else {
+        panic!("{:?}", case.step());
+    };
+    assert!(!written.is_chosen);
+    assert_eq!(written.phase, LeasePhase::Bound(renewed));
 }
 
 #[test]

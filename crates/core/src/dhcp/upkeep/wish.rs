@@ -77,14 +77,23 @@ impl<'a> Wish<'a> {
             owner: record.owner.clone(),
             phase: LeasePhase::Pending,
             interface: interface.to_owned(),
+            is_chosen: self.is_chosen(record),
             hardware: hardware.unwrap_or(record.hardware),
             wanted: wanted.filter(|_| interface == record.interface),
             bound_at: None,
         }
     }
 
-    /// DHC-2: the interface of the lease, as in [`Wish::is_other_than`]. One that nobody has chosen moves no lease: the default route of
-    /// this host may be on another interface than that of the last leader.
+    /// Whether somebody has chosen the interface; as recorded if the load balancer does not say.
+    pub(super) const fn is_chosen(&self, record: &LeaseSpec) -> bool {
+        match *self {
+            Self::Lease { is_chosen, .. } => is_chosen,
+            _ => record.is_chosen,
+        }
+    }
+
+    /// DHC-2: the interface of the lease, as in [`Wish::is_other_than`]. Where nobody has chosen one, before or now, the lease stays
+    /// where it is: the default route of this host may be on another interface than that of the last leader.
     fn interface<'b>(&self, record: &'b LeaseSpec, has_lease: bool) -> &'b str
     where
         'a: 'b,
@@ -94,7 +103,7 @@ impl<'a> Wish<'a> {
                 interface,
                 is_chosen,
                 ..
-            } if is_chosen || !has_lease => interface,
+            } if is_chosen || record.is_chosen || !has_lease => interface,
             _ => &record.interface,
         }
     }

@@ -60,6 +60,7 @@ fn lease_record(uid: &str, version: u64) -> RecordView {
             owner: Owner::new("shop", "web", uid),
             phase: LeasePhase::Pending,
             interface: "eth0".to_owned(),
+            is_chosen: false,
             hardware: HARDWARE,
             wanted: None,
             bound_at: None,

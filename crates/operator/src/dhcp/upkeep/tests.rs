@@ -98,6 +98,7 @@ async fn put_record(api: &FakeApiServer, ctx: &Context, phase: LeasePhase) {
         owner: owner(),
         phase,
         interface: MISSING.to_owned(),
+        is_chosen: true,
         hardware: Identity::new(&Uid::new(UID), None).hardware,
         wanted: None,
         bound_at: None,

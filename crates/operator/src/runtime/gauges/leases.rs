@@ -104,6 +104,7 @@ mod tests {
                 owner: Owner::new("ns", "web", "1"),
                 phase,
                 interface: "eth0".to_owned(),
+                is_chosen: false,
                 hardware: Identity::new(&Uid::new("1"), None).hardware,
                 wanted: None,
                 bound_at: None,
