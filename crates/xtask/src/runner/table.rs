@@ -61,9 +61,9 @@ pub(crate) fn needs_image(name: &str) -> bool {
 }
 
 /// Most concurrent test clusters: with more of them, start and end on two cores cost more than concurrency saves.
-const MOST_CLUSTERS: usize = 3;
-/// Memory of a test cluster with the operator and the test: 0.9 GiB, plus a margin.
-const CLUSTER_KIB: u64 = 1_280 * 1_024;
+const MOST_CLUSTERS: usize = 4;
+/// Memory of a test cluster with the operator and the test: 1.3 GiB, plus a margin.
+const CLUSTER_KIB: u64 = 1_792 * 1_024;
 
 /// Number of test clusters that this machine has memory for.
 pub(crate) fn clusters() -> usize {
@@ -178,7 +178,7 @@ mod tests {
         let gib = 1_024 * 1_024;
         assert_eq!(clusters_within(None), 1);
         assert_eq!(clusters_within(Some(gib)), 1);
-        assert_eq!(clusters_within(Some(3 * gib)), 2);
+        assert_eq!(clusters_within(Some(4 * gib)), 2);
         assert_eq!(clusters_within(Some(64 * gib)), MOST_CLUSTERS);
         let meminfo = "MemTotal:  8 kB\nMemAvailable:   12345 kB\n";
         assert_eq!(available_kib(meminfo), Some(12_345));
