@@ -494,10 +494,11 @@ fn is_lease_of_its_name(scene: &mut Scene, key: &Key, record: &LeaseRecord) {
         ..IPAllocation::default()
     };
     again.metadata.name = Some(spec.name());
-    match Allocation::decoded(&again) {
-        Allocation::Lease(again) => assert_eq!(again.spec, *spec),
-        other => panic!("{other:?}"),
-    }
+    let again = Allocation::decoded(&again);
+    assert!(
+        matches!(&again, Allocation::Lease(again) if again.spec == *spec),
+        "{again:?} from {spec:?}"
+    );
     let address = spec.phase.lease().map(|lease| lease.address.into());
     scene.leader.set_lease(spec, true);
     assert!(address.is_none_or(|address| scene.leader.is_leased(address)));

@@ -669,6 +669,18 @@ async fn shr_8_cluster_type(world: Arc<World>) -> anyhow::Result<()> {
     world.delete_lb(ns, "first").await?;
     has_role(&world, ns, "second", "Holder").await?;
     assert_eq!(world.phase(&address, Phase::Bound).await?, "shr8/second");
+    // IPA-7: a record that somebody deletes is made again for the one that holds the address, and nobody moves.
+    let gone = world.records().get(&address).await?.metadata.uid;
+    world
+        .records()
+        .delete(&address, &DeleteParams::default())
+        .await?;
+    assert_eq!(world.phase(&address, Phase::Bound).await?, "shr8/second");
+    ensure!(world.records().get(&address).await?.metadata.uid != gone);
+    for name in ["second", "third"] {
+        let lb = world.lb_reason(ns, name, "Ready").await?;
+        assert_eq!(allocated(&lb).as_ref(), Some(&address));
+    }
     world.lb(ns, "first", cluster(ns)).await?;
     world.lb_reason(ns, "first", "NameConflict").await?;
     for name in ["second", "third"] {
