@@ -93,7 +93,7 @@ pub struct Interfaces {
     /// The one that counts unless a load balancer names another one.
     pub default: String,
     /// Whether the administrator has chosen the default. Else it is that of the default route of this host, and another host may have
-    /// another one: it counts for leases that are asked for, and moves none that exists (DHC-2).
+    /// another one: it counts for leases that are asked for, and moves none whose interface nobody has chosen either (DHC-2).
     pub is_chosen: bool,
     /// Those that load balancers may name.
     pub allowed: kube_vip_annotations::Interfaces,

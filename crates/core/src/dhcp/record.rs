@@ -43,7 +43,7 @@ pub struct LeaseSpec {
     pub phase: LeasePhase,
     /// The interface on which it is asked for.
     pub interface: String,
-    /// Whether somebody had chosen the interface when the record was written.
+    /// Whether somebody has chosen the interface.
     pub is_chosen: bool,
     /// The client's hardware address.
     pub hardware: HardwareAddress,

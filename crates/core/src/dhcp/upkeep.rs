@@ -82,6 +82,9 @@ pub enum Guard {
     None,
     /// There is no load balancer of this uid.
     Gone,
+    /// The load balancer asks for what it asked for in the stored copy. That of a new leader may be older than what an earlier one
+    /// has acted on.
+    AsSeen,
     /// kube-vip's DHCP client does not work for the Service: two clients for one load balancer must never run (DHC-6).
     NotKubeVips,
     /// No Service of ours has this address (DHC-4).
@@ -178,7 +181,7 @@ pub fn first(
 const fn guard(wish: &Wish<'_>) -> Guard {
     match wish {
         Wish::Gone => Guard::Gone,
-        _ => Guard::None,
+        _ => Guard::AsSeen,
     }
 }
 
@@ -219,7 +222,7 @@ fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: 
         return if is_over {
             Step::Delete(guard(wish))
         } else if is_other {
-            Step::Write(Guard::None, wish.asking(record, record.wanted, false))
+            Step::Write(guard(wish), wish.asking(record, record.wanted, false))
         } else if matches!(wish, Wish::Unchanged) {
             Step::Rest
         } else {
@@ -274,7 +277,12 @@ fn bound(
     }
     match (client.lease, client.loss) {
         (Some(held), _) if situation.is_held_by_pool => Step::Decline(held.address),
-        (Some(held), _) if held == *lease => Step::Rest,
+        (Some(held), _) if held == *lease => {
+            if wish.is_chosen(record) == record.is_chosen {
+                return Step::Rest;
+            }
+            Step::Write(guard(wish), with_lease(record, held, wish, now))
+        }
         (Some(held), _) => Step::Write(Guard::None, with_lease(record, held, wish, now)),
         (None, loss) => {
             let wanted = (loss != Some(Loss::Conflict)).then_some(lease.address);

@@ -2,7 +2,7 @@
 //! announced without endpoints (IPA-6, REC-3).
 
 use harvester_lb_api::LoadBalancer;
-use harvester_lb_ipam::addr;
+use harvester_lb_ipam::{Phase, addr};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
@@ -103,7 +103,10 @@ fn end_other_address<'a>(view: &View<'_>, address: &Address) -> Option<Plan<'a>>
     let lease = address.lease()?;
     let present = view.objects.service?;
     let asked = present.spec.as_ref()?.load_balancer_ip.as_deref();
-    let is_of_pool = |ip| address.extra_records.iter().any(|it| it.spec.addr == ip);
+    let is_of_pool = |ip| {
+        let mut of_pools = address.extra_records.iter();
+        of_pools.any(|it| it.spec.addr == ip && it.spec.phase == Phase::Bound)
+    };
     let is_wrong = match asked.and_then(addr::parse) {
         Some(ip) if address.is_by_dhcp() => !ip.is_unspecified() && !is_of_pool(ip),
         _ => !address.is_by_dhcp() && asked != Some(&*address.load_balancer_ip),

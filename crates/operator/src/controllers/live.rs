@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, meta};
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::Allocation;
 use harvester_lb_core::plan::{SeenLease, SeenPool};
 use harvester_lb_core::sharing::index;
 use harvester_lb_core::{cached, spec};
@@ -17,6 +18,7 @@ use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
 use crate::context::Context;
+use crate::controllers::records;
 use crate::index::Index;
 
 /// Verifies by a live read that an object exists and that `holds` is true of it.
@@ -142,6 +144,29 @@ pub async fn ensure_pool_unchanged(ctx: &Context, seen: &SeenPool) -> Result<(),
     Err(WriteError::Conflict(format!(
         "IPPool {name} has been changed, deleted or recreated meanwhile"
     )))
+}
+
+/// Verifies that an address has no IPAllocation of a pool of which `is_own` is true, and none that cannot be read.
+///
+/// # Errors
+/// `Conflict` if it has; the store has the current IPAllocation. Otherwise that of the request.
+pub async fn ensure_not_own(
+    ctx: &Context,
+    address: IpAddr,
+    is_own: impl FnOnce(Record) -> bool,
+) -> Result<(), WriteError> {
+    let key = records::key(address);
+    let live = ctx.client.get_live::<IPAllocation>(&key).await?;
+    let may_be_own = match live.as_ref().map(Allocation::decoded) {
+        Some(Allocation::Valid { record, .. }) => is_own(record),
+        Some(Allocation::Unreadable { .. }) => true,
+        _ => false,
+    };
+    if may_be_own {
+        let why = format!("IPAllocation {key} may be that of the load balancer");
+        return Err(WriteError::Conflict(why));
+    }
+    Ok(())
 }
 
 /// Verifies that the record of a DHCP lease, or its absence, is unchanged (DHC-3).

@@ -49,6 +49,9 @@ pub enum PortError {
     /// It has as many clients as allowed.
     #[error("interface {0} has {1} clients, which is the limit")]
     Full(String, usize),
+    /// The lease has ended, so there is nothing to give back.
+    #[error("the lease has ended")]
+    Over,
     /// The client is not as the caller believes.
     #[error("the client has changed meanwhile")]
     Changed,

@@ -268,10 +268,13 @@ impl Port {
             }
         }
         self.remove(uid);
-        let (mut sent, mut events) = (true, Vec::new());
+        let (mut frames, mut sent, mut events) = (0, true, Vec::new());
         for Action { effect, .. } in actions {
             match effect {
-                Effect::Frame { kind, bytes } => sent &= self.send(kind, &bytes),
+                Effect::Frame { kind, bytes } => {
+                    frames += 1;
+                    sent &= self.send(kind, &bytes);
+                }
                 Effect::Event(event) => events.push(event_kind(&event)),
                 _ => {}
             }
@@ -279,6 +282,9 @@ impl Port {
         if !sent {
             self.ensure_open(&record.owner)?;
             return Err(PortError::Unsent(self.line.interface.clone()));
+        }
+        if frames == 0 {
+            return Err(PortError::Over);
         }
         for event in events {
             self.around.metrics.lease_event(event);

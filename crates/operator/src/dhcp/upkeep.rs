@@ -124,7 +124,7 @@ async fn take(
             };
         }
         (Step::Run(guard), Some(record)) => {
-            if !is_confirmed(ctx, owner, guard).await? {
+            if !is_confirmed(ctx, owner, situation, guard).await? {
                 return Ok(WAIT);
             }
             if !is_current(ctx, record).await? {
@@ -149,19 +149,19 @@ async fn take(
             }
         }
         (Step::Write(guard, spec), Some(record)) => {
-            if !is_confirmed(ctx, owner, guard).await? {
+            if !is_confirmed(ctx, owner, situation, guard).await? {
                 return Ok(WAIT);
             }
             write(ctx, record, &spec).await?;
         }
         (Step::Release(guard, next), Some(record)) => {
-            if !is_confirmed(ctx, owner, guard).await? {
+            if !is_confirmed(ctx, owner, situation, guard).await? {
                 return Ok(WAIT);
             }
             return release(ctx, record, next).await;
         }
         (Step::Delete(guard), Some(record)) => {
-            if !is_confirmed(ctx, owner, guard).await? {
+            if !is_confirmed(ctx, owner, situation, guard).await? {
                 return Ok(WAIT);
             }
             delete(ctx, record).await?;
@@ -195,7 +195,7 @@ fn after_order(ctx: &Context, owner: &Owner, result: Result<(), PortError>) -> N
             ctx.notices.solved(&owner.uid, &over);
             Next::Again
         }
-        Err(PortError::Changed) => Next::Again,
+        Err(PortError::Changed | PortError::Over) => Next::Again,
         Err(PortError::Ended) => Next::Requeue(Requeue::AwaitChange),
         Err(PortError::Full(interface, limit)) => {
             wait_for_interface(ctx, owner, &events::limit_reached(&interface, limit))
@@ -221,9 +221,19 @@ fn wait_for_interface(ctx: &Context, owner: &Owner, problem: &EventDraft) -> Nex
 }
 
 /// The live read behind a guard. Whatever it finds is in the stores afterwards.
-async fn is_confirmed(ctx: &Context, owner: &Owner, guard: Guard) -> Result<bool, WriteError> {
+async fn is_confirmed(
+    ctx: &Context,
+    owner: &Owner,
+    situation: &Situation<'_>,
+    guard: Guard,
+) -> Result<bool, WriteError> {
     let is_so = match guard {
         Guard::None => true,
+        Guard::AsSeen => {
+            let key = cached::key(&owner.id);
+            ctx.client.get_live::<LoadBalancer>(&key).await?;
+            ctx.index.lb(owner).as_deref() == situation.lb
+        }
         Guard::Gone => is_gone(ctx, owner).await?,
         Guard::NotKubeVips => !live_service(ctx, owner)
             .await?
@@ -329,6 +339,7 @@ async fn release(
         match ctx.ports.order(&spec.interface, order).await {
             Ok(()) => is_sent = true,
             Err(PortError::Missing(_)) if next.as_ref().is_some_and(moves) => {}
+            Err(PortError::Over) => {}
             released => return Ok(after_order(ctx, &spec.owner, released)),
         }
     }
@@ -385,6 +396,7 @@ fn patch(spec: &LeaseSpec) -> Value {
         "releasedAt": api.released_at,
         "lease": {
             "interface": lease.interface,
+            "interfaceChosen": lease.interface_chosen,
             "hardwareAddress": lease.hardware_address,
             "clientId": lease.client_id,
             "requestedAddress": lease.requested_address,

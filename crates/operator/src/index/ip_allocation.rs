@@ -112,7 +112,13 @@ impl Index {
         let (old, new) = (old.and_then(lease), new.and_then(lease));
         let keys = self.with_leader(|leader| {
             let mut keys = BTreeSet::new();
-            for (lease, is_present) in [(&old, false), (&new, true)] {
+            // What is stored by now: changes that a live read and the watch report may be handled in another order.
+            let stored = self
+                .stores
+                .allocations
+                .get(&Key::new("", &*record::name(uid)));
+            let stored = stored.as_ref().and_then(lease);
+            for (lease, is_present) in [(&old, false), (&new, false), (&stored, true)] {
                 keys.extend(lease.iter().map(|it| leader.set_lease(it, is_present)));
             }
             for key in &keys {

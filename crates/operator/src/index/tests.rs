@@ -1,13 +1,18 @@
 use super::*;
 
+use harvester_lb_api::IPAllocation;
 use harvester_lb_controller_kit::decode_guard::{DecodeGuard, decode};
 use harvester_lb_controller_kit::watch::deliver;
-use harvester_lb_core::cached;
+use harvester_lb_core::cached::{self, Allocation};
+use harvester_lb_fixtures::{record, stored};
+use harvester_lb_ipam::{Ledger, Settings as LedgerSettings};
+use harvester_lb_object::{Key, Version};
 use k8s_openapi::api::core::v1::{Node, Service};
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use crate::fake::{self, FakeApiServer};
+use crate::index::leader_state::LeaderState;
 use crate::timings::Timings;
 
 /// Delivers an object through a watch.
@@ -40,6 +45,44 @@ fn refused(index: &Index, address: &str) -> bool {
         .address_verdict(address.parse().unwrap())
         .refusal
         .is_some()
+}
+
+#[tokio::test]
+async fn dhc_5_handlers_that_run_out_of_order_leave_the_address_that_is_stored() {
+    let ctx = fake::context(FakeApiServer::default().client(), &Timings::default(), true);
+    let index = &*ctx.index;
+    index.become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
+    let addresses = ["10.0.0.1", "10.0.0.2"];
+    let [first, second] = addresses.map(|address| {
+        let mut object = record(address, "", "Bound", ("n", "a", "u"));
+        object["metadata"]["name"] = "dhcp-u".into();
+        object["spec"]["lease"] = json!({
+            "interface": "eth0", "hardwareAddress": "02:00:00:00:00:01", "clientId": "ff",
+            "server": "10.0.0.254",
+        });
+        let object: IPAllocation = serde_json::from_value(stored(object, "r", 2)).unwrap();
+        Allocation::decoded(&object)
+    });
+    let name = Key::new("", "dhcp-u");
+    let store = &index.stores.allocations;
+    let leased = || {
+        let is_leased = |address: &str| {
+            let address = address.parse().unwrap();
+            index
+                .with_leader(|leader| leader.is_leased(address))
+                .unwrap()
+        };
+        addresses.map(is_leased)
+    };
+    let one = store.written(&name, Version(2), first).unwrap();
+    let two = store.written(&name, Version(3), second).unwrap();
+    index.allocation_changed(&name, &two);
+    index.allocation_changed(&name, &one);
+    assert_eq!(leased(), [false, true]);
+    let gone = store.forget(&name, Version(3)).unwrap();
+    index.allocation_changed(&name, &gone);
+    index.allocation_changed(&name, &two);
+    assert_eq!(leased(), [false, false]);
 }
 
 #[tokio::test]

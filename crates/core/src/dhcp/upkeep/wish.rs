@@ -10,7 +10,7 @@ use crate::dhcp::record::{LeasePhase, LeaseSpec};
 
 /// What the load balancer asks for.
 pub(super) enum Wish<'a> {
-    /// A lease on this interface, which somebody has chosen or not; the hardware address of its annotation, if that is valid.
+    /// A lease on this interface, which somebody has chosen or not; the hardware address of its annotation.
     Lease {
         interface: &'a str,
         is_chosen: bool,
@@ -29,18 +29,23 @@ impl<'a> Wish<'a> {
     pub(super) fn of(lb: Option<&'a LbView>, interfaces: &'a Interfaces) -> Self {
         match lb.map(|lb| &lb.claim) {
             None => Self::Gone,
-            Some(Claim::Unchanged) => Self::Unchanged,
+            // A spec that is refused changes nothing about a lease that exists (ALC-10).
+            Some(
+                Claim::Unchanged
+                | Claim::Lease {
+                    hardware: Err(_), ..
+                },
+            ) => Self::Unchanged,
             Some(Claim::None) => Self::Nothing,
             Some(Claim::Lease {
                 interface,
-                hardware,
+                hardware: Ok(hardware),
             }) => {
                 let (interface, is_chosen) = interfaces.choose(interface.as_deref());
                 Self::Lease {
                     interface,
                     is_chosen,
-                    // One that is invalid changes nothing about a lease that exists.
-                    hardware: hardware.as_ref().ok().copied().flatten(),
+                    hardware: *hardware,
                 }
             }
         }

@@ -199,6 +199,16 @@ fn dhc_3_kube_vip_follows_no_leased_address_in_place() {
         written.iter().any(|it| it == "patch Service"),
         "{written:?}"
     );
+    // What a pool has released reserves nothing: the address is a leased one.
+    let mut once = pool("10.0.0.2");
+    let mut released = bound("10.0.0.2");
+    released.spec.phase = Phase::Released;
+    let goal = to_kube_vip(&once, vec![released]);
+    let (written, _) = once.walk(&goal, usize::MAX);
+    assert!(
+        written.iter().any(|it| it == "delete Service"),
+        "{written:?}"
+    );
     let mut without = pool("10.0.0.2");
     let address = Address::by_dhcp(Vec::new(), Some(seen(None)), None);
     let goal = Goal::Serve(vm(&without), address);

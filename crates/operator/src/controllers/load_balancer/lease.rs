@@ -16,7 +16,7 @@ use harvester_lb_core::dhcp::serving::{Serving, serving};
 use harvester_lb_core::plan::{Address, Goal, Objects, SeenLease, Waiting};
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::status;
-use harvester_lb_ipam::{Micros, Record, Uid, addr};
+use harvester_lb_ipam::{Micros, Phase, Record, Uid, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -109,10 +109,11 @@ pub async fn end_lost(
     let (Some(from), Some(service)) = (objects.deletable_service(), objects.service) else {
         return Ok(());
     };
-    // kube-vip has leased its own, and one of a pool has a record of this load balancer, or of those that share it.
+    // kube-vip has leased its own, and one of a pool has a Bound record of this load balancer, or of those that share it.
     let is_own = |record: Record| {
         let id = cached::id(key);
-        record.spec.owner.id == id || record.spec.address_of() == id
+        let is_its = record.spec.owner.id == id || record.spec.address_of() == id;
+        is_its && record.spec.phase == Phase::Bound
     };
     let is_leased =
         |it: &IpAddr| !it.is_unspecified() && !ctx.index.record(*it).is_some_and(is_own);
@@ -137,6 +138,7 @@ pub async fn end_lost(
     };
     if is_lost {
         live::ensure_lease_unchanged(ctx, &seen.lease).await?;
+        live::ensure_not_own(ctx, served, is_own).await?;
         info!(service = %key, "deleting Service, its lease is lost");
         ctx.client.delete::<Service>(key, from).await?;
     }

@@ -206,6 +206,79 @@ async fn dhc_4_a_load_balancer_that_is_there_after_all_keeps_its_lease() {
 }
 
 #[tokio::test]
+async fn dhc_2_a_new_leader_with_an_older_copy_of_the_load_balancer_moves_no_lease() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    let spec = with(vm_spec("web"), json!({"ipam": "pool"}));
+    let lb = stored(load_balancer("shop", "web", UID, &spec), UID, 4);
+    api.put(LB, lb);
+    let key = Key::new("shop", "web");
+    ctx.client.get_live::<LoadBalancer>(&key).await.unwrap();
+    // By now it asks for a lease, which an earlier leader has recorded.
+    let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+    api.put(LB, stored(load_balancer("shop", "web", UID, &spec), UID, 5));
+    put_record(&api, &ctx, LeasePhase::Bound(lease(later()))).await;
+    assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    assert_eq!(phase(&api), "Bound");
+    assert!(
+        ctx.index.due.depth() > 0,
+        "decided again with what was read"
+    );
+    // It does not ask for one any more.
+    let spec = with(vm_spec("web"), json!({"ipam": "pool"}));
+    api.put(LB, stored(load_balancer("shop", "web", UID, &spec), UID, 6));
+    ctx.client.get_live::<LoadBalancer>(&key).await.unwrap();
+    reconciled(&ctx).await;
+    assert_eq!(phase(&api), "Releasing");
+}
+
+#[tokio::test]
+async fn ipa_5_a_write_replaces_every_field_of_a_record() {
+    let full = LeaseSpec {
+        owner: owner(),
+        phase: LeasePhase::Bound(Lease {
+            mask: Some(Ipv4Addr::new(255, 255, 255, 0)),
+            router: Some(Ipv4Addr::new(192, 168, 100, 254)),
+            ..lease(later())
+        }),
+        interface: "eth0".to_owned(),
+        is_chosen: true,
+        hardware: Identity::new(&Uid::new(UID), None).hardware,
+        wanted: None,
+        bound_at: Some(Micros(1_770_000_000_000_000)),
+    };
+    let empty = LeaseSpec {
+        phase: LeasePhase::Pending,
+        interface: "eth1".to_owned(),
+        is_chosen: false,
+        hardware: harvester_lb_ipam::dhcp::HardwareAddress([2, 0, 0, 0, 0, 1]),
+        wanted: Some(ADDRESS),
+        bound_at: None,
+        ..full.clone()
+    };
+    let released = LeaseSpec {
+        phase: LeasePhase::Released(ADDRESS),
+        ..full.clone()
+    };
+    let all = [full, empty, released];
+    for (from, to) in all
+        .iter()
+        .flat_map(|from| all.iter().map(move |to| (from, to)))
+    {
+        let api = FakeApiServer::default();
+        let ctx = context(&api, Mode::Builtin);
+        let record = json!({"metadata": {"name": from.name()}, "spec": from.to_api()});
+        api.put(RECORD, stored(record, "r-1", 7));
+        let key = record_key(&owner().uid);
+        let stored = ctx.client.get_live::<IPAllocation>(&key).await.unwrap();
+        let stored = LeaseRecord::read(&stored.unwrap()).unwrap();
+        write(&ctx, &stored, to).await.unwrap();
+        let now: IPAllocation = serde_json::from_value(api.get(RECORD).unwrap()).unwrap();
+        assert_eq!(LeaseRecord::read(&now).unwrap().spec, *to, "from {from:?}");
+    }
+}
+
+#[tokio::test]
 async fn dhc_6_a_released_record_stays_until_kube_vip_asks_for_its_address() {
     let api = FakeApiServer::default();
     let ctx = context(&api, Mode::KubeVip);

@@ -4,6 +4,7 @@
 //!
 //! What must hold in each of them:
 //! - a lease that was recorded is in the record until the server has it back, or has ended it;
+//! - a lease is given up only for what the load balancer asks for now;
 //! - RELEASE is sent only while no Service has the address, and, if the load balancer was taken for gone, it is;
 //! - kube-vip's client and ours never run at once for the load balancer;
 //! - from everywhere, once users rest, the world comes to rest in the state that is asked for.
@@ -116,16 +117,11 @@ impl World {
                 after_release: false,
                 ..self.clone()
             };
-            // The first list of the next process may be older than the load balancer.
-            let seen = Wanted::Gone;
-            all.push((
-                "killed",
-                Self {
-                    seen,
-                    ..killed.clone()
-                },
-            ));
-            all.push(("killed", killed));
+            // The first list of the next process may be older than the load balancer, or than its last change.
+            all.extend(Wanted::ALL.map(|seen| {
+                let killed = killed.clone();
+                ("killed", Self { seen, ..killed })
+            }));
         }
         // A NAK, or the expiry: the client and the server know.
         if let Some(client) = &self.client
@@ -220,6 +216,7 @@ impl World {
         match guard {
             Guard::None => true,
             Guard::Gone => self.wanted == Wanted::Gone,
+            Guard::AsSeen => self.seen == self.wanted,
             Guard::NotKubeVips => self.served != Served::KubeVip,
             Guard::NotServed(address) => is_unserved(address),
             Guard::GoneAndNotServed(address) => self.wanted == Wanted::Gone && is_unserved(address),
@@ -262,6 +259,11 @@ impl World {
             Step::Write(guard, spec) => {
                 if !self.is_confirmed(guard) {
                     return None;
+                }
+                let is_given_up = matches!(spec.phase, LeasePhase::Releasing(_))
+                    && !matches!(next.record.unwrap().phase, LeasePhase::Releasing(_));
+                if is_given_up {
+                    assert_eq!(self.seen, self.wanted, "given up by an older copy");
                 }
                 next.record = Some(spec);
             }

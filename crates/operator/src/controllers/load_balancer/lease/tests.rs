@@ -69,8 +69,39 @@ async fn ends(mode: Mode, records: &[Value], served: &str) -> bool {
 }
 
 #[tokio::test]
+async fn alc_10_a_pool_s_address_that_only_the_api_server_knows_of_ends_no_service() {
+    let server = FakeApiServer::default();
+    let ctx = fake::in_mode(server.client(), Mode::Builtin);
+    ctx.index
+        .become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
+    let key = Key::new("n", "a");
+    let object = stored(service(&owned_by("n", "a", "u-a"), A), "u-service", 6);
+    server.put(SERVICE, object.clone());
+    let decoded = cached::service(Ok(serde_json::from_value(object).unwrap())).unwrap();
+    ctx.index.stores.services.written(&key, Version(6), decoded);
+    // Left over from before it was given an address of a pool.
+    let left = stored(lease("Releasing", B, 3_600), "u-record", 7);
+    server.put(&format!("{RECORDS}/dhcp-u-a"), left.clone());
+    let left: IPAllocation = serde_json::from_value(left).unwrap();
+    let name = Key::new("", "dhcp-u-a");
+    ctx.index
+        .stores
+        .allocations
+        .written(&name, Version(7), Allocation::decoded(&left));
+    let pools = pool_record(A, "p", "Bound", ("n", "a", "u-a"));
+    server.put(&format!("{RECORDS}/{A}"), stored(pools, "u-pool", 8));
+    let lb = stored(load_balancer("n", "a", "u-a", &vm_spec("web")), "u-a", 5);
+    let lb: LoadBalancer = serde_json::from_value(lb).unwrap();
+    let ended = end_lost(&ctx, &key, &lb.metadata, Some(&lb.spec)).await;
+    assert!(matches!(ended, Err(WriteError::Conflict(_))), "{ended:?}");
+    assert!(server.get(SERVICE).is_some());
+}
+
+#[tokio::test]
 async fn dhc_3_a_lost_lease_ends_the_service_of_one_that_stays_as_it_is() {
-    let pools = |owner: &str| pool_record(A, "p", "Bound", ("n", owner, &format!("u-{owner}")));
+    let of_pool =
+        |phase: &str, owner: &str| pool_record(A, "p", phase, ("n", owner, &format!("u-{owner}")));
+    let pools = |owner: &str| of_pool("Bound", owner);
     let own = || lease("Bound", A, 3_600);
     let edited = || {
         let mut record = own();
@@ -92,6 +123,13 @@ async fn dhc_3_a_lost_lease_ends_the_service_of_one_that_stays_as_it_is() {
         // A pool's address: that of this load balancer, and that of another one, for which the lease was declined.
         (builtin, vec![lease("Pending", "", 0), pools("a")], A, false),
         (builtin, vec![lease("Pending", "", 0), pools("b")], A, true),
+        // It had the address from a pool once, which reserves nothing.
+        (
+            builtin,
+            vec![lease("Pending", "", 0), of_pool("Released", "a")],
+            A,
+            true,
+        ),
         // Somebody has deleted the record, or edited it.
         (builtin, vec![], A, true),
         (kube_vip, vec![], A, false),
