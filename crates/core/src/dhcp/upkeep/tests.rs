@@ -164,6 +164,20 @@ fn dhc_1_an_invalid_annotation_begins_nothing_and_changes_nothing() {
     let bound = Case::of(invalid(), Some(LeasePhase::Bound(lease(A))), held);
     assert_eq!(bound.step(), Step::Rest);
     assert_eq!(first(&lb(invalid().unwrap()), &interfaces(), None), None);
+    // Neither another interface nor another mode (ALC-10).
+    let elsewhere = Case {
+        record: Some(LeaseSpec {
+            interface: "bond0".to_owned(),
+            ..record(LeasePhase::Bound(lease(A)))
+        }),
+        ..Case::of(invalid(), None, None)
+    };
+    assert_eq!(elsewhere.step(), Step::Run(Guard::NotKubeVips));
+    let kube_vip = Case {
+        mode: Mode::KubeVip,
+        ..Case::of(invalid(), Some(LeasePhase::Bound(lease(A))), None)
+    };
+    assert_eq!(kube_vip.step(), Step::Rest);
 }
 
 #[test]
@@ -201,7 +215,7 @@ fn dhc_4_what_is_not_wanted_is_given_back_in_order() {
     let releasing = || record(LeasePhase::Releasing(lease(A)));
     for (claim, guard, release) in [
         (None, Guard::Gone, Guard::GoneAndNotServed(A)),
-        (Some(Claim::None), Guard::None, Guard::NotServed(A)),
+        (Some(Claim::None), Guard::AsSeen, Guard::NotServed(A)),
     ] {
         let bound = Case::of(claim.clone(), Some(LeasePhase::Bound(lease(A))), held());
         assert_eq!(bound.step(), Step::Write(guard, releasing()));
@@ -288,7 +302,7 @@ fn dhc_6_to_kube_vip_and_back() {
     let released = record(LeasePhase::Released(A));
     assert_eq!(
         step(Mode::KubeVip, LeasePhase::Bound(lease(A))),
-        Step::Write(Guard::None, releasing)
+        Step::Write(Guard::AsSeen, releasing)
     );
     assert_eq!(
         step(Mode::KubeVip, LeasePhase::Releasing(lease(A))),
@@ -300,7 +314,7 @@ fn dhc_6_to_kube_vip_and_back() {
     );
     assert_eq!(
         step(Mode::KubeVip, LeasePhase::Pending),
-        Step::Delete(Guard::None)
+        Step::Delete(Guard::AsSeen)
     );
     assert_eq!(
         step(Mode::Builtin, LeasePhase::Released(A)),
@@ -350,7 +364,7 @@ fn kva_2_another_interface_is_another_lease() {
     let held = Some(client(Some(lease(A))));
     let bound = Case::of(moved(), Some(LeasePhase::Bound(lease(A))), held);
     let releasing = record(LeasePhase::Releasing(lease(A)));
-    assert_eq!(bound.step(), Step::Write(Guard::None, releasing));
+    assert_eq!(bound.step(), Step::Write(Guard::AsSeen, releasing));
     let released = Case::of(moved(), Some(LeasePhase::Releasing(lease(A))), None);
     // An address of another network is not asked for.
     let next = LeaseSpec {
@@ -362,7 +376,7 @@ fn kva_2_another_interface_is_another_lease() {
         Step::Release(Guard::NotServed(A), Some(next.clone()))
     );
     let waiting = Case::of(moved(), Some(LeasePhase::Pending), None);
-    assert_eq!(waiting.step(), Step::Write(Guard::None, next));
+    assert_eq!(waiting.step(), Step::Write(Guard::AsSeen, next));
     // One that is not allowed changes nothing.
     let refused = Case::of(
         Some(claims(Some("eth7"))),
@@ -398,7 +412,7 @@ fn dhc_2_another_default_route_moves_no_lease() {
     assert_eq!(on_bond(bound, false).step(), run);
     let releasing = |phase| {
         Step::Write(
-            Guard::None,
+            Guard::AsSeen,
             LeaseSpec {
                 interface: "bond0".to_owned(),
                 ..unchosen(record(phase))
@@ -416,7 +430,7 @@ fn dhc_2_another_default_route_moves_no_lease() {
         Step::Release(Guard::NotServed(A), Some(unchosen(pending(None))))
     );
     let next = on_bond(LeasePhase::Pending, false).step();
-    assert_eq!(next, Step::Write(Guard::None, unchosen(pending(None))));
+    assert_eq!(next, Step::Write(Guard::AsSeen, unchosen(pending(None))));
 }
 
 #[test]
@@ -435,7 +449,7 @@ fn kva_2_an_interface_that_is_named_no_more_is_left() {
         ..record(LeasePhase::Releasing(lease(A)))
     };
     let case = withdrawn(LeasePhase::Bound(lease(A)), None);
-    assert_eq!(case.step(), Step::Write(Guard::None, releasing));
+    assert_eq!(case.step(), Step::Write(Guard::AsSeen, releasing));
     let case = withdrawn(LeasePhase::Releasing(lease(A)), None);
     let next = LeaseSpec {
         is_chosen: false,
