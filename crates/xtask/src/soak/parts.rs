@@ -89,7 +89,7 @@ const fn runs(names: &'static str) -> Tests {
 }
 
 /// All parts, in the order in which they run.
-pub(crate) const PARTS: [Part; 6] = [
+pub(crate) const PARTS: [Part; 7] = [
     Part {
         name: "model",
         tests: &[Tests {
@@ -175,6 +175,19 @@ pub(crate) const PARTS: [Part; 6] = [
                 unit: Unit::Rounds,
                 total: 200,
             },
+        ],
+    },
+    Part {
+        name: "leases",
+        tests: &[
+            Tests {
+                package: E2E,
+                names: "dhc_2_killed_",
+                least: 3,
+                unit: Unit::Rounds,
+                total: 200,
+            },
+            runs("dhc_1_leases_while_three_of_ten_frames_are_lost"),
         ],
     },
 ];
