@@ -245,13 +245,13 @@ impl World {
         if written.len() == budget {
             return (written, None);
         }
-        let next = self.conclude(&plan, &view, shared, &mut written);
+        let next = self.conclude(plan, &view, shared, &mut written);
         (written, Some(next))
     }
 
     fn conclude(
         &mut self,
-        plan: &Plan<'_>,
+        plan: Plan<'_>,
         view: &View<'_>,
         shared: Option<&Service>,
         written: &mut Vec<String>,
