@@ -19,20 +19,25 @@ use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, meta};
 use harvester_lb_controller_kit::decode_guard::decode;
 use harvester_lb_core::backends::{Backend, DiscoveredBackends, MAX_BACKENDS};
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
+use harvester_lb_core::desired::DesiredPort;
 use harvester_lb_core::details::{self, BackendHealth};
 use harvester_lb_core::dhcp::record::LeaseRecord;
 use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::readiness::{self, ReadinessInput};
+use harvester_lb_core::sharing::naming::{self, Observed, SETTLE};
+use harvester_lb_core::sharing::service::{Others, Part};
+use harvester_lb_core::sharing::snapshot::served;
 use harvester_lb_core::spec::{self, VmSpec};
 use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate, StatusWrite};
-use harvester_lb_core::{backend_addresses, desired, pool_status};
+use harvester_lb_core::{backend_addresses, desired, pool_status, sharing};
 use harvester_lb_hostile::{Generator, Kind, Mutant, Source, amount, seed};
 use harvester_lb_ipam::{Micros, PoolName, Standing, addr, import, manual_release};
 use harvester_lb_object::{Key, Version};
 use harvester_load_balancer::controllers::invalid_object;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use scene::{CALM, HELD, LOUD, Scene, calm_lb, id, targets};
 use serde::de::DeserializeOwned;
 
@@ -195,6 +200,7 @@ fn build_all(
     let wanted = desired::service(lb, service, &vm.ports, HELD);
     let again = desired::service(lb, Some(&wanted), &vm.ports, HELD);
     assert_eq!(difference(&wanted, &again), None, "never at rest");
+    build_shared(lb, vm, service, slice);
     let external = service.and_then(readiness::external_ip);
     let readiness = readiness::readiness(&ReadinessInput {
         key,
@@ -233,6 +239,56 @@ fn build_all(
             healthy,
         ],
         verdicts_changed: true,
+    }
+}
+
+/// Computes the Service of a primary with these objects, which another load balancer has joined: before and after kube-proxy has seen
+/// the names of its ports.
+fn build_shared(
+    lb: &LoadBalancer,
+    vm: &VmSpec,
+    service: Option<&Service>,
+    slice: Option<&EndpointSlice>,
+) {
+    let key = &meta::key(&lb.metadata);
+    let stored = sharing::service::stored_names(&key.name, &vm.ports, service, slice);
+    let observed = Observed::after(None, stored, Duration::ZERO);
+    let wanted = sharing::service::wanted_names(&vm.ports, true);
+    let joined = DesiredPort {
+        name: "9-sctp".to_owned(),
+        protocol: "SCTP",
+        port: 9,
+        target: IntOrString::Int(9),
+    };
+    let others = Others {
+        secondaries: vec![Part {
+            name: "joined".to_owned(),
+            uid: "u-joined".to_owned(),
+            is_owner: true,
+            carried: vec![joined.clone()],
+            added: Vec::new(),
+        }],
+        ..Others::default()
+    };
+    for now in [Duration::ZERO, SETTLE] {
+        let names = naming::next(&wanted, &observed, now);
+        let ports = vm.ports.iter().filter_map(|port| {
+            let name = names.service.get(&served(port))?;
+            Some(DesiredPort::named(port, name.clone()))
+        });
+        let primary = Part {
+            name: key.name.to_string(),
+            ..Part::default()
+        };
+        let (owners, ports) =
+            sharing::service::assemble(Some((primary, ports.collect())), &others, service);
+        assert_eq!((owners.len(), ports.len()), (2, vm.ports.len() + 1));
+        assert!(ports.contains(&joined));
+        let wanted = desired::shared_service(key, service, &owners, &ports, HELD);
+        let again = desired::shared_service(key, Some(&wanted), &owners, &ports, HELD);
+        assert_eq!(difference(&wanted, &again), None, "never at rest");
+        let mut owners = wanted.metadata.owner_references.iter().flatten();
+        assert!(owners.any(|owner| owner.uid == "u-joined"));
     }
 }
 

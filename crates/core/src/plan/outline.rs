@@ -65,7 +65,7 @@ impl<'a> Plan<'a> {
     }
 
     /// The status and the requeue, from what was applied. `view`: the view of the plan, with the load balancer's newest copy.
-    pub fn conclude(&self, view: &View<'_>, applied: &Applied<'_>) -> Conclusion {
+    pub fn conclude(self, view: &View<'_>, applied: &Applied<'_>) -> Conclusion {
         self.report.conclude(view, applied)
     }
 }

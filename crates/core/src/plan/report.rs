@@ -45,15 +45,12 @@ impl Report<'_> {
         Self::Fixed(Box::new(status), next)
     }
 
-    pub(super) fn conclude(&self, view: &View<'_>, applied: &Applied<'_>) -> Conclusion {
+    pub(super) fn conclude(self, view: &View<'_>, applied: &Applied<'_>) -> Conclusion {
         match self {
-            Self::None(next) => Conclusion {
-                status: None,
-                next: next.clone(),
-            },
+            Self::None(next) => Conclusion { status: None, next },
             Self::Fixed(status, next) => Conclusion {
-                status: Some((**status).clone()),
-                next: next.clone(),
+                status: Some(*status),
+                next,
             },
             Self::Kept(keep, served) => Conclusion {
                 status: kept(
@@ -70,7 +67,7 @@ impl Report<'_> {
             } => Conclusion {
                 status: Some(match applied.refused {
                     Some(why) => refused(view, vm, address, why),
-                    None => (**status).clone(),
+                    None => *status,
                 }),
                 next: Next::Backoff,
             },
@@ -78,7 +75,7 @@ impl Report<'_> {
                 vm,
                 address,
                 served,
-            } => self::served(view, vm, address, served, applied),
+            } => self::served(view, vm, address, &served, applied),
         }
     }
 }

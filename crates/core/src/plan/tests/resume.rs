@@ -1,12 +1,14 @@
 //! A plan is safe to interrupt: whatever was applied of it, the next plans write exactly the rest.
 
 use harvester_lb_fixtures as fixtures;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
 use super::world::{
-    ADDRESS, World, address, foreign_service, lb, machine, serve, service, slice, spec_of, wait,
+    ADDRESS, World, address, foreign_service, lb, machine, object, serve, service, slice, spec_of,
+    wait,
 };
-use crate::cached::VmiState;
+use crate::cached::{self, VmiState};
 use crate::plan::{Goal, Keep, Next};
 use crate::status::Readiness;
 
@@ -94,7 +96,77 @@ fn any(random: &mut fastrand::Rng) -> (World, Goal) {
         4 => Goal::AddressOnly(address(ADDRESS)),
         _ => serve(&world.lb),
     };
+    for _ in 0..random.usize(..3) {
+        make_odd(random, &mut world);
+    }
     (world, goal)
+}
+
+/// A value that nobody but an attacker writes, where the API server admits it.
+pub(super) fn make_odd(random: &mut fastrand::Rng, world: &mut World) {
+    let long = "é".repeat(2_000);
+    let text = *random
+        .choice(&["", " ", "\n", "::ffff:10.0.0.2", "10.0.0.300", &long])
+        .unwrap();
+    let place = random.u8(..12);
+    let metadata = |meta: &mut ObjectMeta| match place {
+        0 => meta.labels = None,
+        1 => meta.annotations = Some([(text.to_owned(), text.to_owned())].into()),
+        // A finalizer holds it.
+        _ => meta.deletion_timestamp = Some(object(json!("2026-01-01T00:00:00Z"))),
+    };
+    if let Some(service) = world.service.as_deref().filter(|_| place < 6) {
+        let mut service = service.clone();
+        let spec = service.spec.get_or_insert_default();
+        match place {
+            0..=2 => metadata(&mut service.metadata),
+            3 => spec.load_balancer_ip = Some(text.to_owned()),
+            4 => spec.ports = None,
+            _ => {
+                let ingress =
+                    json!({"loadBalancer": {"ingress": [{"ip": text}, {"hostname": text}]}});
+                service.status = object(ingress);
+            }
+        }
+        world.service = cached::service(Ok(service));
+    }
+    if let Some(slice) = &mut world.slice {
+        match place {
+            0..=2 => metadata(&mut slice.metadata),
+            6 => slice.endpoints.extend(slice.endpoints.clone()),
+            7 => slice
+                .endpoints
+                .iter_mut()
+                .for_each(|it| it.addresses = vec![text.to_owned()]),
+            8 => slice
+                .endpoints
+                .iter_mut()
+                .for_each(|it| it.target_ref = None),
+            _ => {}
+        }
+    }
+    match place {
+        9 => {
+            let condition = |type_: &str| json!({"type": type_, "status": text, "reason": text, "message": text});
+            let all = ["Ready", "Ready", "AddressShared", "BackendsHealthy", text].map(condition);
+            world.lb.status.get_or_insert_default().conditions = object(json!(all));
+        }
+        10 => {
+            let status = world.lb.status.get_or_insert_default();
+            status.address = Some(text.to_owned());
+            status.allocated_address = object(json!({"ip": text, "ipPool": text, "mask": text}));
+        }
+        11 => {
+            let keys = [
+                "kube-vip.io/serviceInterface",
+                "kube-vip.io/loadbalancerHostname",
+            ];
+            let annotations = keys.map(|key| (key.to_owned(), text.to_owned()));
+            let present = world.lb.metadata.annotations.get_or_insert_default();
+            present.extend(annotations);
+        }
+        _ => {}
+    }
 }
 
 #[test]

@@ -21,7 +21,8 @@ use crate::cached::{self, CachedService, Vmi, VmiState};
 use crate::desired;
 use crate::plan::step::Probes;
 use crate::plan::{
-    Address, Applied, Checks, Goal, Guarded, Next, Objects, Plan, Step, View, Waiting, Write, plan,
+    Address, Applied, Checks, Goal, Guarded, Next, Objects, Plan, ServiceOf, Sharing, Step, View,
+    Waiting, Write, plan,
 };
 use crate::spec;
 use crate::status::{self, Readiness, StatusUpdate, StatusWrite};
@@ -40,8 +41,14 @@ pub(super) fn key() -> Key {
 
 /// A load balancer of VM type with this spec, which has not been reconciled yet.
 pub(super) fn lb(spec: &Value) -> LoadBalancer {
-    let lb = fixtures::load_balancer("n", "a", "u-a", spec);
-    object(fixtures::stored(lb, "u-a", 1))
+    lb_of("a", spec)
+}
+
+/// The same under this name.
+pub(super) fn lb_of(name: &str, spec: &Value) -> LoadBalancer {
+    let uid = format!("u-{name}");
+    let lb = fixtures::load_balancer("n", name, &uid, spec);
+    object(fixtures::stored(lb, &uid, 1))
 }
 
 /// Its Service, with an ingress address if there is one.
@@ -149,6 +156,10 @@ impl World {
         }
     }
 
+    pub(super) fn key(&self) -> Key {
+        Key::new("n", self.lb.metadata.name.as_deref().unwrap())
+    }
+
     /// The objects as they are compared: without resource versions.
     pub(super) fn objects(&self) -> Value {
         let mut all = json!({
@@ -200,9 +211,23 @@ impl World {
     /// Plans the way to a goal and applies at most `budget` writes of it, the status at its end included. Returns what was
     /// written, and the requeue if the plan was applied to its end.
     pub(super) fn walk(&mut self, goal: &Goal, budget: usize) -> (Vec<String>, Option<Next>) {
-        let key = key();
+        self.walk_as(goal, Sharing::Alone, None, budget)
+    }
+
+    /// As [`World::walk`], of one that shares an address. `shared`: the Service of a secondary's group.
+    pub(super) fn walk_as(
+        &mut self,
+        goal: &Goal,
+        sharing: Sharing<'_>,
+        shared: Option<&Service>,
+        budget: usize,
+    ) -> (Vec<String>, Option<Next>) {
+        let key = self.key();
         let before = self.clone();
-        let view = before.view(&key, goal);
+        let view = View {
+            sharing,
+            ..before.view(&key, goal)
+        };
         let plan = plan(&view, goal);
         let mut written = Vec::new();
         for Guarded { step, .. } in &plan.steps {
@@ -220,18 +245,27 @@ impl World {
         if written.len() == budget {
             return (written, None);
         }
-        let next = self.conclude(&plan, &view, &mut written);
+        let next = self.conclude(plan, &view, shared, &mut written);
         (written, Some(next))
     }
 
-    fn conclude(&mut self, plan: &Plan<'_>, view: &View<'_>, written: &mut Vec<String>) -> Next {
+    fn conclude(
+        &mut self,
+        plan: Plan<'_>,
+        view: &View<'_>,
+        shared: Option<&Service>,
+        written: &mut Vec<String>,
+    ) -> Next {
         let (lb, service) = (self.lb.clone(), self.service.clone());
         let view = View {
             lb: &lb,
             ..view.clone()
         };
         let applied = Applied {
-            service: service.as_deref(),
+            service: match plan.service {
+                ServiceOf::Group => shared,
+                ServiceOf::Own | ServiceOf::None => service.as_deref(),
+            },
             ..Applied::default()
         };
         let conclusion = plan.conclude(&view, &applied);

@@ -59,7 +59,7 @@ pub async fn walk(
             sharing,
             ..observe::view(ctx, &lb, objects, goal)
         };
-        let plan = plan::plan(&view, goal);
+        let mut plan = plan::plan(&view, goal);
         let _join = match joins(key, of, goal) {
             Some(addr) => Some(Join::begin(ctx, of, addr)?),
             None => None,
@@ -108,6 +108,7 @@ pub async fn walk(
             is_incomplete: outcome.error.is_some(),
             recreate_in,
         };
+        let extra_records = std::mem::take(&mut plan.extra_records);
         let conclusion = plan.conclude(&view, &applied);
         let next = match conclusion.next {
             Next::Again(why) => return Err(WriteError::Conflict(why)),
@@ -120,7 +121,7 @@ pub async fn walk(
             Some(update) => &write_status::write_status(ctx, key, newest, update).await?,
             None => newest,
         };
-        release::release_extra_records(ctx, key, written, plan.extra_records).await?;
+        release::release_extra_records(ctx, key, written, extra_records).await?;
         return outcome.error.map_or(Ok(next), Err);
     }
 }
