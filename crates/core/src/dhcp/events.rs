@@ -3,6 +3,8 @@
 use harvester_lb_ipam::dhcp::{Conflict, Event, HardwareAddressError, Lease};
 
 use crate::event_draft::EventDraft;
+/// Reason: the annotation `dhcp-hardware-address` is invalid (DHC-1).
+pub use crate::reasons::INVALID_HARDWARE_ADDRESS;
 
 /// Reason: the address was leased, and may be served.
 pub const LEASE_BOUND: &str = "LeaseBound";
@@ -20,8 +22,6 @@ pub const LEASE_RELEASED: &str = "LeaseReleased";
 pub const LEASE_INTERFACE_DOWN: &str = "LeaseInterfaceDown";
 /// Reason: the interface has as many leases as are allowed.
 pub const LEASE_LIMIT_REACHED: &str = "LeaseLimitReached";
-/// Reason: the annotation `dhcp-hardware-address` is invalid (DHC-1).
-pub const INVALID_HARDWARE_ADDRESS: &str = "InvalidHardwareAddress";
 
 fn normal(reason: &str, text: String) -> EventDraft {
     EventDraft {

@@ -106,8 +106,9 @@ impl Group {
             return Some((status::NAME_CONFLICT, message));
         }
         service::has_name_of(service, &vm.ports).then(|| {
-            let message =
-                format!("Service {name} still has another port under the name of one of its ports");
+            let message = format!(
+                "Service {name} has another port under the name that a port of this load balancer gets; if that stays, rename that listener of load balancer {name}"
+            );
             (status::WAITING_FOR_PRIMARY, message)
         })
     }
