@@ -65,11 +65,15 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
         let lb = &wish.candidate;
         let is_primary = lb.name == stored.name;
         let role = if is_primary {
-            // Without a record, as it was deleted by hand, the owners of the Service tell whose it is.
+            // Without a record, as it was deleted by hand, the owners of the Service tell whose it is; of cluster type the status.
             let is_taken = if is_held {
                 membership::is_name_taken(lb, &group, held_by)
             } else {
-                !group.members.is_empty() && !is_owner(stored.service, lb.uid)
+                let is_its = match lb.workload {
+                    WorkloadType::Vm => is_owner(stored.service, lb.uid),
+                    WorkloadType::Cluster => lb.names_address,
+                };
+                !group.members.is_empty() && !is_its
             };
             is_taken.then_some(Role::NameTaken)
         } else if wish.ports.is_none() {
@@ -144,7 +148,6 @@ pub fn holder<'a>(name: &str, roles: &'a BTreeMap<String, Role>) -> Option<&'a s
 /// no Service: its status names the address.
 fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
     let lb = &wish.candidate;
-    let names_address = stored.record.is_some() && lb.names_address;
     let holds = stored
         .record
         .is_some_and(|(held, _)| held.uid == lb.uid || (held.name == lb.name && lb.names_address));
@@ -153,10 +156,11 @@ fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
             WorkloadType::Vm => {
                 is_owner(stored.service, lb.uid)
                     || (stored.service.is_none()
-                        && names_address
+                        && stored.record.is_some()
+                        && lb.names_address
                         && wish.slice.is_some_and(|slice| is_of(slice, stored.name)))
             }
-            WorkloadType::Cluster => names_address,
+            WorkloadType::Cluster => lb.names_address,
         }
 }
 

@@ -35,7 +35,7 @@ pub struct Candidate<'a> {
     pub primary: Option<&'a str>,
     /// A load balancer that shares its address now, if any (SHR-7).
     pub secondary: Option<&'a str>,
-    /// Whether its status names the address of the group.
+    /// Whether its status names the address of the group; while that has no record, whether it was that when the status was written.
     pub names_address: bool,
 }
 

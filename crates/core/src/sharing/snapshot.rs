@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::group::{self, Role, Stored, Wish};
 use super::membership::{Candidate, HeldBy};
 use super::ports::Served;
+use super::telling;
 use crate::cached::Lb;
 use crate::spec::{self, Port};
 
@@ -60,7 +61,7 @@ impl<'a> Snapshot<'a> {
             (HeldBy { name, uid }, &*record.spec.pool)
         });
         let wish = |(party, ports): &(Party<'a>, Option<Vec<Port>>)| Wish {
-            candidate: candidate(*party, record),
+            candidate: candidate(*party, &key.name, record),
             ports: ports.as_ref().map(|all| all.iter().map(served).collect()),
             slice: party.slice,
         };
@@ -155,19 +156,25 @@ pub fn served(port: &Port) -> Served {
     }
 }
 
-/// What counts of a load balancer; of one that cannot be decoded only the metadata is known.
-fn candidate<'a>(party: Party<'a>, record: Option<&Record>) -> Candidate<'a> {
+/// What counts of a load balancer; of one that cannot be decoded only the metadata is known. Without a record, which was deleted by
+/// hand, the status tells whose address it names (IPA-7).
+fn candidate<'a>(party: Party<'a>, group: &str, record: Option<&Record>) -> Candidate<'a> {
     let candidate = match party.lb {
         Lb::Valid(lb) => Candidate::of(lb),
         Lb::Invalid(meta, _) => Candidate::of_meta(meta),
     };
-    let names = match party.lb {
-        Lb::Valid(lb) => allocated(lb).and_then(addr::parse),
-        Lb::Invalid(..) => None,
+    let names_address = match party.lb {
+        Lb::Valid(lb) => match (allocated(lb).and_then(addr::parse), record) {
+            (Some(names), Some(record)) => names == record.spec.addr,
+            (Some(_), None) if candidate.name == group => !telling::was_of_another(lb),
+            (Some(_), None) => telling::was_of(lb, group),
+            (None, _) => false,
+        },
+        Lb::Invalid(..) => false,
     };
     Candidate {
         secondary: party.secondary,
-        names_address: names.is_some() && names == record.map(|it| it.spec.addr),
+        names_address,
         ..candidate
     }
 }

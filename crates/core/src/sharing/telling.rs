@@ -83,3 +83,22 @@ pub fn was_of_another(lb: &LoadBalancer) -> bool {
         it.status == ConditionStatus::True.as_str() && role.is_some_and(is_others)
     })
 }
+
+/// Whether the address in the status of a load balancer was that of this group when it was written.
+pub fn was_of(lb: &LoadBalancer, group: &str) -> bool {
+    let allocated = lb
+        .status
+        .as_ref()
+        .and_then(|it| it.allocated_address.as_ref());
+    let Some(address) = allocated.and_then(|it| it.ip.as_deref()) else {
+        return false;
+    };
+    let told = condition::find(status::conditions(lb), status::ADDRESS_SHARED);
+    let is_told = |role: Shared| {
+        let told_so = role.condition(address);
+        told.is_some_and(|it| {
+            it.reason.as_deref() == Some(told_so.reason) && it.message == told_so.message
+        })
+    };
+    is_told(Shared::Secondary(group.to_owned())) || is_told(Shared::Holder(group.to_owned()))
+}

@@ -96,17 +96,19 @@ impl Index {
             .ok_or(NotLeader)
     }
 
-    /// The record to write for the address of a group that lost its own, and the version that it replaces (IPA-7).
+    /// The record to write for the address of a group that lost its own, and the version that it replaces (IPA-7). `named`: the
+    /// address in the status of the next owner; without it a Service or a claim has to tell.
     pub fn restore_shared(
         &self,
         group: &Key,
         owner: &Owner,
+        named: Option<IpAddr>,
         pool: Option<&str>,
         now: Micros,
     ) -> Result<Option<(RecordSpec, Option<Version>)>, NotLeader> {
         self.with_leader(|leader| {
             let id = cached::id(group);
-            let mut addrs = leader.ledger.unrecorded(&id).into_iter();
+            let mut addrs = leader.ledger.unrecorded(&id).into_iter().chain(named);
             addrs.find_map(|addr| leader.ledger.restore(&id, owner, addr, pool, now))
         })
         .ok_or(NotLeader)

@@ -4,6 +4,7 @@ use harvester_lb_object::Version;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::sharing::telling::Shared;
 
 /// Annotations that name this primary.
 fn annotations(primary: Option<&str>) -> Value {
@@ -104,4 +105,56 @@ fn shr_5_the_holder_and_the_others() {
     };
     let snapshot = Snapshot::of(&key, vec![left, party(&c)], None, &records);
     assert_eq!(snapshot.secondaries().collect::<Vec<_>>(), ["c"]);
+}
+
+#[test]
+fn ipa_7_of_cluster_type_the_status_tells_whose_address_lost_its_record() {
+    let key = Key::new("ns", "web");
+    let told = |name: &str, shared: &Shared| {
+        let Lb::Valid(lb) = lb(name, Some("web"), "10.0.0.2") else {
+            unreachable!("it is valid");
+        };
+        let told = shared.condition("10.0.0.2");
+        let mut lb = LoadBalancer::clone(&lb);
+        lb.status.as_mut().unwrap().conditions = Some(vec![object(json!({
+            "type": told.type_, "status": "True", "reason": told.reason, "message": told.message,
+        }))]);
+        Lb::valid(lb)
+    };
+    let (holder, other) = (
+        told("b", &Shared::Holder("web".to_owned())),
+        told("c", &Shared::Secondary("web".to_owned())),
+    );
+    let elsewhere = told("d", &Shared::Secondary("api".to_owned()));
+    let (primary, later) = (lb("web", None, "10.0.0.2"), lb("web", None, ""));
+    let roles = |parties: &[&Lb]| {
+        let parties = parties.iter().map(|lb| party(lb)).collect();
+        let roles = Snapshot::of(&key, parties, None, &[]).roles;
+        let text = |role: &Role| match role {
+            Role::Member { is_holder: true } => "holds",
+            Role::Member { .. } => "shares",
+            Role::NameTaken => "taken",
+            Role::Refused(_) => "refused",
+            Role::PortConflict(_) => "conflict",
+        };
+        let all = roles
+            .iter()
+            .map(|(name, role)| format!("{name} {}", text(role)));
+        all.collect::<Vec<_>>().join(", ")
+    };
+    // The primary is gone, and that of another group does not count.
+    assert_eq!(
+        roles(&[&holder, &other, &elsewhere]),
+        "b holds, c shares, d shares"
+    );
+    assert_eq!(roles(&[&elsewhere]), "d refused");
+    // The primary itself, and a later one of its name.
+    assert_eq!(
+        roles(&[&primary, &holder, &other]),
+        "b shares, c shares, web holds"
+    );
+    assert_eq!(
+        roles(&[&later, &holder, &other]),
+        "b holds, c shares, web taken"
+    );
 }

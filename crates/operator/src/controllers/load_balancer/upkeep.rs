@@ -12,7 +12,7 @@ use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::service::{self, Others};
 use harvester_lb_core::sharing::snapshot::Snapshot;
 use harvester_lb_core::{spec, status};
-use harvester_lb_ipam::{Owner, Record};
+use harvester_lb_ipam::{Owner, Record, addr};
 use harvester_lb_object::Key;
 
 use crate::clock;
@@ -122,16 +122,20 @@ async fn restore(
     if is_primary {
         return Ok(Requeue::AwaitChange);
     }
-    let pool = match ctx.index.stores.lbs.get(&cached::key(&to.id)).as_deref() {
-        Some(Lb::Valid(lb)) => {
-            let status = lb.status.as_ref();
-            status.and_then(|it| it.allocated_address.as_ref()?.ip_pool.clone())
-        }
+    let stored = ctx.index.stores.lbs.get(&cached::key(&to.id));
+    let allocated = match stored.as_deref() {
+        Some(Lb::Valid(lb)) => lb
+            .status
+            .as_ref()
+            .and_then(|it| it.allocated_address.as_ref()),
         _ => None,
     };
+    let pool = allocated.and_then(|it| it.ip_pool.as_deref());
+    // Of cluster type there is no Service, and a new leader remembers no record: the status names the address.
+    let named = allocated.and_then(|it| addr::parse(it.ip.as_deref()?));
     let restored = ctx
         .index
-        .restore_shared(key, to, pool.as_deref(), clock::now())?;
+        .restore_shared(key, to, named, pool, clock::now())?;
     if let Some((spec, replaces)) = restored {
         live::ensure_uid(ctx, to).await?;
         // The event of the IPAllocation brings the group back.
