@@ -188,7 +188,9 @@ pub async fn ipa_9_the_version_before_leads_in_turn(world: Arc<World>) -> anyhow
     let is_other = before(&world).1;
     let mut leading = start(&world, "node1").await?;
     leads(&world, "node1").await?;
-    let dhcp = world.spawn_dhcp("node1", &["--dhcp-mode=builtin"], &[])?;
+    // The host may have lost its default route with its interface, in a test before.
+    let flags = ["--dhcp-mode=builtin", "--dhcp-interface=eth0"];
+    let dhcp = world.spawn_dhcp("node1", &flags, &[])?;
     objects(&world).await?;
     audited(&world, "node1", &POOLS).await?;
     let history = HistoryChecker::start(&world.client());
