@@ -51,7 +51,7 @@ fn any_group(random: &mut fastrand::Rng, edits: u8) -> Group {
     let names = ["a", "b", "c", "d"];
     let count = random.usize(2..=names.len());
     let spec = |random: &mut fastrand::Rng, name: &str| {
-        let mut chosen = Vec::from_iter(0..LISTENERS);
+        let mut chosen: Vec<_> = (0..LISTENERS).collect();
         random.shuffle(&mut chosen);
         chosen.truncate(random.usize(1..=3));
         // Of several ports of a Service each has a name.
