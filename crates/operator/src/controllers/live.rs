@@ -13,7 +13,7 @@ use harvester_lb_core::cached::Allocation;
 use harvester_lb_core::plan::{SeenLease, SeenPool};
 use harvester_lb_core::sharing::index;
 use harvester_lb_core::{cached, spec};
-use harvester_lb_ipam::{Owner, Record, Request};
+use harvester_lb_ipam::{Owner, Record, Request, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
@@ -90,8 +90,9 @@ pub async fn ensure_absent(ctx: &Context, key: &Key) -> Result<(), WriteError> {
     )))
 }
 
-/// Verifies that the owner of a shared address, if it has another name than the group, shares it no longer: it is gone, or names
-/// another one (SHR-5, IPA-3).
+/// Verifies that the owner of a shared address, if it has another name than the group, shares it no longer: it is gone, names another
+/// one, or its status does not name the address, which comes first for one that joins and goes last for one that leaves (SHR-5, IPA-3,
+/// IPA-6).
 ///
 /// # Errors
 /// `Conflict` if it still shares it; the store has it.
@@ -103,9 +104,14 @@ pub async fn ensure_left(ctx: &Context, record: &Record) -> Result<(), WriteErro
         cached::key(&record.spec.owner.id),
         cached::key(&record.spec.address_of()),
     );
+    let named = |lb: &LoadBalancer| {
+        let allocated = lb.status.as_ref()?.allocated_address.as_ref()?;
+        addr::parse(allocated.ip.as_deref()?)
+    };
     let shares = |lb: &LoadBalancer| {
         spec::owner(&lb.metadata) == record.spec.owner
             && index::named_group(&key, &lb.metadata).as_ref() == Some(&group)
+            && named(lb) == Some(record.spec.addr)
     };
     match ctx.client.get_live::<LoadBalancer>(&key).await? {
         Some(lb) if shares(&lb) => Err(WriteError::Conflict(format!(

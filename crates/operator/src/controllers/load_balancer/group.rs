@@ -259,6 +259,13 @@ pub fn standing(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Standing {
 }
 
 fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Group)>) -> Standing {
+    // Also of one that shares the address of another one, while others ask for that of this one.
+    let own = Group::of(ctx, key);
+    let own = own.as_ref().map(Group::snapshot);
+    let own_role = own.as_ref().and_then(|it| it.roles.get(&*key.name));
+    if own.is_some() {
+        ctx.index.saw_role(key, key, own_role);
+    }
     let mut refusal = fault_of(lb).map(|why| (why.reason(), why.to_string()));
     if let (Some((named, asked)), None) = (asked, &refusal) {
         let snapshot = asked.snapshot();
@@ -286,15 +293,10 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
             (None, _) => {}
         }
     }
-    if let Some(own) = Group::of(ctx, key) {
-        let snapshot = own.snapshot();
-        let role = snapshot.roles.get(&*key.name);
-        ctx.index.saw_role(key, key, role);
-        if let Some(role @ Role::NameTaken) = role
-            && let Some((reason, message)) = telling::refusal(role)
-        {
-            return Standing::NameTaken(reason, message);
-        }
+    if let Some(role @ Role::NameTaken) = own_role
+        && let Some((reason, message)) = telling::refusal(role)
+    {
+        return Standing::NameTaken(reason, message);
     }
     Standing::Own(refusal)
 }
