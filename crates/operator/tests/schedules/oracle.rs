@@ -69,6 +69,9 @@ pub(crate) struct Oracle {
     slices_changed: BTreeSet<Key>,
     /// Addresses whose IPAllocations a user has edited or deleted: their rules are not checked.
     by_hand: BTreeSet<String>,
+    /// Those among them whose IPAllocation a late request has made anew: it may have landed after whoever leads has made sure that
+    /// there is none, and before its write of the status.
+    made_late: BTreeSet<String>,
     /// Those of which a user has released the IPAllocation.
     released_by_hand: BTreeSet<String>,
     /// Uids of load balancers with a lease, and the addresses that they had by one.
@@ -233,6 +236,7 @@ impl Oracle {
             record.filter(|r| r.bound && r.owner == *key && r.uid == now.uid)
         };
         if let Some(left) = &before.committed
+            && !self.made_late.contains(left)
             && let Some(record) = holds(left)
         {
             let is_served = now.requested.is_some() && now.requested == now.committed;
@@ -330,6 +334,11 @@ impl Oracle {
             Some(record) => self.records.insert(address.clone(), record.clone()),
             None => self.records.remove(&address),
         };
+        if event.by == By::Late && self.by_hand.contains(&address) {
+            self.made_late.insert(address.clone());
+        } else {
+            self.made_late.remove(&address);
+        }
         if event.by == By::User {
             if after.is_some_and(|record| !record.bound) {
                 self.released_by_hand.insert(address.clone());
