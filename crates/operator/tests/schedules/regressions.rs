@@ -14,6 +14,10 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
         held_up: false,
         asks: false,
     };
+    let of_project = |vm, pool| LbSpec {
+        project: true,
+        ..lb(vm, pool)
+    };
     let ranges = |first: u8, last: u8| Ranges {
         first,
         last,
@@ -231,6 +235,51 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
                     Act::CreateLb(1, lb(true, None)),
                     Act::Ask(0, Asked::Primary(1)),
                     Act::NamePool(1, Some(3)),
+                ],
+            ),
+        ),
+        (
+            "one that shares an address while another one asks for its own is not reconciled without end",
+            plan(
+                Style {
+                    watch: [2, 2, 10, 10, 40, 40, 10, 2],
+                    take: 56,
+                    user: 6,
+                    time: 4,
+                    standby: 5,
+                    workers: 4,
+                    ..smooth
+                },
+                &[
+                    Act::CreateLb(0, lb(false, Some(3))),
+                    Act::CreateLb(1, of_project(false, Some(0))),
+                    Act::CreatePool(0, ranges(12, 13), 147, 0),
+                    Act::CreateLb(2, of_project(true, None)),
+                    Act::NamePool(0, None),
+                    Act::Ask(1, Asked::Primary(0)),
+                    Act::Ask(2, Asked::Primary(1)),
+                ],
+            ),
+        ),
+        (
+            "the address of a group ends with the last one that may share it",
+            plan(
+                Style {
+                    watch: [40, 40, 40, 40, 40, 10, 2, 40],
+                    take: 12,
+                    progress: 71,
+                    user: 4,
+                    time: 0,
+                    workers: 1,
+                    ..smooth
+                },
+                &[
+                    Act::CreateLb(1, lb(true, Some(1))),
+                    Act::CreatePool(1, ranges(20, 21), 121, 2),
+                    Act::Ask(1, Asked::Primary(0)),
+                    Act::RecreateLb(0, of_project(true, Some(1))),
+                    Act::DeleteLb(0),
+                    Act::NamePool(1, Some(0)),
                 ],
             ),
         ),
