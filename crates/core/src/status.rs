@@ -217,6 +217,12 @@ pub fn apply(lb: &LoadBalancer, update: &StatusUpdate, now: &str) -> LoadBalance
     lb
 }
 
+/// `status.allocatedAddress.ip`.
+pub fn allocated(lb: &LoadBalancer) -> Option<&str> {
+    let status = lb.status.as_ref()?;
+    status.allocated_address.as_ref()?.ip.as_deref()
+}
+
 /// The stored conditions of a load balancer.
 pub fn conditions(lb: &LoadBalancer) -> &[Condition] {
     let status = lb.status.as_ref();

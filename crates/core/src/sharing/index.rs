@@ -10,8 +10,8 @@ use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::snapshot::allocated;
 use crate::cached::{self, Lb};
+use crate::status::allocated;
 
 /// Two-way index of links between keys.
 #[derive(Debug, Default)]

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use harvester_lb_api::LoadBalancer;
 use harvester_lb_ipam::{Record, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -16,6 +15,7 @@ use super::ports::Served;
 use super::telling;
 use crate::cached::Lb;
 use crate::spec::{self, Port};
+use crate::status::allocated;
 
 /// A load balancer of a group, as it is stored.
 #[derive(Clone, Copy, Debug)]
@@ -128,12 +128,6 @@ fn main_record<'a>(
     find(asked)
         .or_else(|| find(allocated(primary()?)))
         .or_else(|| records.iter().min_by_key(|record| record.spec.addr))
-}
-
-/// `status.allocatedAddress.ip`.
-pub(super) fn allocated(lb: &LoadBalancer) -> Option<&str> {
-    let status = lb.status.as_ref()?;
-    status.allocated_address.as_ref()?.ip.as_deref()
 }
 
 /// The ports of a load balancer that takes part with those in its spec.

@@ -86,11 +86,7 @@ pub fn was_of_another(lb: &LoadBalancer) -> bool {
 
 /// Whether the address in the status of a load balancer was that of this group when it was written.
 pub fn was_of(lb: &LoadBalancer, group: &str) -> bool {
-    let allocated = lb
-        .status
-        .as_ref()
-        .and_then(|it| it.allocated_address.as_ref());
-    let Some(address) = allocated.and_then(|it| it.ip.as_deref()) else {
+    let Some(address) = status::allocated(lb) else {
         return false;
     };
     let told = condition::find(status::conditions(lb), status::ADDRESS_SHARED);

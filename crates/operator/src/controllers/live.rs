@@ -12,7 +12,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::Allocation;
 use harvester_lb_core::plan::{SeenLease, SeenPool};
 use harvester_lb_core::sharing::index;
-use harvester_lb_core::{cached, spec};
+use harvester_lb_core::{cached, spec, status};
 use harvester_lb_ipam::{Owner, Record, Request, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -104,10 +104,7 @@ pub async fn ensure_left(ctx: &Context, record: &Record) -> Result<(), WriteErro
         cached::key(&record.spec.owner.id),
         cached::key(&record.spec.address_of()),
     );
-    let named = |lb: &LoadBalancer| {
-        let allocated = lb.status.as_ref()?.allocated_address.as_ref()?;
-        addr::parse(allocated.ip.as_deref()?)
-    };
+    let named = |lb: &LoadBalancer| status::allocated(lb).and_then(addr::parse);
     let shares = |lb: &LoadBalancer| {
         spec::owner(&lb.metadata) == record.spec.owner
             && index::named_group(&key, &lb.metadata).as_ref() == Some(&group)

@@ -1,4 +1,4 @@
-use harvester_lb_api::keys;
+use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_ipam::{Micros, Owner, Phase, RecordSpec};
 use harvester_lb_object::Version;
 use serde_json::{Value, json};
