@@ -353,10 +353,16 @@ pub(crate) fn ports_of_others<'a>(
     (!keys.is_empty()).then(|| ports.collect())
 }
 
-/// Whether others share the Service of a load balancer.
+/// Whether others share the address of a load balancer. Of cluster type, which has no Service, their status tells it.
 pub(crate) fn has_others(objects: &Objects<'_>, lb: &Lb<'_>) -> bool {
     let service = objects.services.get(&lb.key);
+    let shares = |other: &Lb<'_>| {
+        named(other).1 == lb.key
+            && other.given == lb.given
+            && part(objects, other, "") == Part::Secondary
+    };
     service.is_some_and(|it| ports_of_others(objects, it, &lb.key).is_some())
+        || objects.lbs.values().any(shares)
 }
 
 /// As text: each port of a Service with its target, in the order of the numbers.

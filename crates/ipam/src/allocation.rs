@@ -337,7 +337,8 @@ impl<'a> Allocation<'a> {
 }
 
 /// Whether a decision takes the address that the status names away from a load balancer that has no record of it. A
-/// record of an earlier load balancer of the name does not count: it may be stale, and belong to this one by now.
+/// record of an earlier load balancer of the name does not count: it may be stale, and belong to this one by now. Nor does one
+/// of another pool than the status names: the status is written after the record, so that copy is older.
 fn abandons_status_address(request: &Request, decision: &Decision, named: IpAddr) -> bool {
     let (granted, extra_records) = match decision {
         // The load balancer keeps it, and a live read would add nothing.
@@ -360,7 +361,12 @@ fn abandons_status_address(request: &Request, decision: &Decision, named: IpAddr
         } => (Some(grant.addr), extra_records),
         Decision::Wait { extra_records, .. } => (None, extra_records),
     };
-    let says_so = |record: &Record| record.spec.addr == named && record.spec.owner == request.owner;
+    let pool = request.status.as_ref().and_then(|it| it.pool.as_ref());
+    let says_so = |record: &Record| {
+        record.spec.addr == named
+            && record.spec.owner == request.owner
+            && pool.is_none_or(|pool| *pool == record.spec.pool)
+    };
     granted != Some(named) && !extra_records.iter().any(says_so)
 }
 

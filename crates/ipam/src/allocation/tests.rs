@@ -353,6 +353,30 @@ fn ipa_7_an_old_copy_of_a_record_is_read_before_a_further_one_is_kept() {
 }
 
 #[test]
+fn ipa_7_an_old_copy_of_a_record_of_another_pool_is_read_before_the_address_is_lost() {
+    // The load balancer had .2 of pool p, and has it of pool q by now, which was deleted since.
+    let a = Request {
+        pool: Some("q".into()),
+        status: Some(StatusAddress {
+            pool: Some("q".into()),
+            addr: at(2),
+        }),
+        ..lb("a")
+    };
+    let known = spec(2, "a", "a-1", Phase::Bound);
+    let of_q = RecordSpec {
+        pool: "q".into(),
+        ..known.clone()
+    };
+    let mut fixture = Fixture::new(std::slice::from_ref(&known));
+    fixture.server.store(of_q);
+    fixture.acquires(&a, &["read .2", "done .2 held"]);
+
+    let mut fixture = Fixture::new(&[known]);
+    fixture.acquires(&a, &["read .2", "wait PoolNotFound extra .2"]);
+}
+
+#[test]
 fn ipa_6_nothing_is_recorded_for_a_status_that_names_it_no_more() {
     let a = named("a", 2);
     let mut fixture = Fixture::new(&[spec(2, "a", "a-1", Phase::Released)]);

@@ -14,6 +14,10 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
         held_up: false,
         asks: false,
     };
+    let of_dhcp = LbSpec {
+        dhcp: true,
+        ..lb(true, None)
+    };
     let of_project = |vm, pool| LbSpec {
         project: true,
         ..lb(vm, pool)
@@ -280,6 +284,42 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
                     Act::RecreateLb(0, of_project(true, Some(1))),
                     Act::DeleteLb(0),
                     Act::NamePool(1, Some(0)),
+                ],
+            ),
+        ),
+        (
+            "two that lease an address and name each other do not wake each other without end",
+            plan(
+                Style {
+                    watch: [10, 40, 40, 40, 40, 2, 40, 40],
+                    take: 35,
+                    progress: 64,
+                    user: 4,
+                    cluster: 16,
+                    time: 4,
+                    late: 5,
+                    workers: 2,
+                    builtin_dhcp: true,
+                    ..smooth
+                },
+                &[
+                    Act::CreateLb(2, of_dhcp),
+                    Act::CreateLb(1, of_dhcp),
+                    Act::Ask(1, Asked::Primary(2)),
+                    Act::Ask(2, Asked::Primary(1)),
+                ],
+            ),
+        ),
+        (
+            "a primary of cluster type keeps the address that others have while it cannot move",
+            plan(
+                smooth,
+                &[
+                    Act::CreatePool(1, ranges(20, 22), 194, 0),
+                    Act::CreateLb(2, lb(false, Some(1))),
+                    Act::CreateLb(1, lb(false, None)),
+                    Act::Ask(1, Asked::Primary(2)),
+                    Act::NamePool(2, Some(0)),
                 ],
             ),
         ),

@@ -267,11 +267,13 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
         ctx.index.saw_role(key, key, own_role);
     }
     let mut refusal = fault_of(lb).map(|why| (why.reason(), why.to_string()));
-    if let (Some((named, asked)), None) = (asked, &refusal) {
+    if let Some((named, asked)) = asked {
         let snapshot = asked.snapshot();
         let role = snapshot.roles.get(&*key.name);
+        // Also of one that may share no address: two that name each other would wake each other without end.
         ctx.index.saw_role(named, key, role);
         match (role, snapshot.record) {
+            _ if refusal.is_some() => {}
             (Some(Role::Member { .. }), Some(_)) => match asked.hindrance(lb) {
                 None => return Standing::Member(named.clone()),
                 hindrance => refusal = hindrance,

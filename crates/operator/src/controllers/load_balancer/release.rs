@@ -9,8 +9,10 @@ use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::desired::Ownership;
 use harvester_lb_core::plan::{self, View};
+use harvester_lb_core::{cached, readiness};
 use harvester_lb_ipam::{Blocked, Phase, Record};
 use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
 use tracing::debug;
 
 use crate::clock;
@@ -87,7 +89,8 @@ fn has_own_service(ctx: &Context, key: &Key) -> bool {
 /// unchanged.
 ///
 /// A late write of an earlier process may have committed one of them meanwhile, or created a Service with its address, so
-/// both are read live first (IPA-3, IPA-6).
+/// both are read live first (IPA-3, IPA-6). While kube-vip announces another address than the Service asks for, none is released:
+/// it may announce each that the Service has asked for in between (REL-4).
 pub async fn release_extra_records(
     ctx: &Context,
     key: &Key,
@@ -102,13 +105,31 @@ pub async fn release_extra_records(
             Ok(ReleaseVerdict::Shared | ReleaseVerdict::Blocked(_))
         )
     };
+    let is_behind = |service: &Service| {
+        let is_behind = readiness::is_announcement_behind(service);
+        if is_behind {
+            debug!(lb = %key, reason = "kube-vip has yet to announce the address that the Service asks for", "addresses not released");
+        }
+        is_behind
+    };
     if !is_undecodable(ctx, key)
         && records
             .iter()
             .any(|r| r.spec.phase == Phase::Bound && is_due(r))
     {
+        let stored = ctx.index.stores.services.get(key);
+        // The event of the announcement brings the load balancer back.
+        if stored.is_some_and(|service| is_behind(&service)) {
+            return Ok(());
+        }
         live::ensure_unchanged(ctx, key, lb).await?;
-        shown = live::shown_addresses(ctx, key).await?;
+        let service = ctx.client.get_live::<Service>(key).await?;
+        if service.as_ref().is_some_and(is_behind) {
+            return Ok(());
+        }
+        shown = service
+            .as_ref()
+            .map_or_else(Vec::new, cached::shown_addresses);
     }
     release_records(ctx, key, records, &shown).await?;
     Ok(())

@@ -239,16 +239,17 @@ pub(crate) async fn pods_of_jobs_end_as_their_programs_do(
         .kubectl(&["logs", "--namespace", ns, "job/bad"])
         .await?;
     ensure!(log == "ends with 3\n", "{log:?}");
-    // Finished Pods stay, and are deleted at once with their Job.
-    cluster.delete("batch/v1", "Job", Some(ns), "ok").await?;
+    // Finished Pods stay, and are deleted at once with their Job; named before, since it may be gone when the request is answered.
     let list = super::pods(cluster, ns)
         .list(&kube::api::ListParams::default())
         .await?;
     let of_ok = list
         .iter()
         .map(ResourceExt::name_any)
-        .find(|name| name.starts_with("ok-"));
-    super::gone(cluster, ns, &of_ok.unwrap_or_default()).await
+        .find(|name| name.starts_with("ok-"))
+        .context("the Pod of Job ok is gone before its Job")?;
+    cluster.delete("batch/v1", "Job", Some(ns), "ok").await?;
+    super::gone(cluster, ns, &of_ok).await
 }
 
 pub(crate) async fn pods_name_and_await_what_is_missing(

@@ -360,3 +360,53 @@ async fn ipa_6_nothing_is_released_from_an_old_copy() {
     );
     assert_eq!(server.writes(), []);
 }
+
+/// The Service asked for 10.0.0.2, then 10.0.0.3, and asks for 10.0.0.4 now: kube-vip may still get to 10.0.0.3.
+#[tokio::test]
+async fn rel_4_nothing_is_released_while_kube_vip_announces_an_earlier_address() {
+    for is_stored in [true, false] {
+        let (server, lb) = (FakeApiServer::default(), named("vm"));
+        server.put(LB, lb.clone());
+        let path = RECORD.replace("10.0.0.2", "10.0.0.3");
+        let left = record("10.0.0.3", 8, "Bound", "u-a");
+        server.put(&path, left.clone());
+        let ctx = leader(&server, pool(&json!({})), &lb);
+        knows(&ctx, 8, &left);
+        serves(&ctx, &server);
+        let shows = |address: &str, version: u32| {
+            let mut service = server.get(SERVICE).unwrap();
+            service["metadata"]["resourceVersion"] = version.to_string().into();
+            service["spec"]["loadBalancerIP"] = "10.0.0.4".into();
+            service["status"] = json!({"loadBalancer": {"ingress": [{"ip": address}]}});
+            service
+        };
+        let stores = |service: &Value, version| {
+            let service = cached::service(Ok(object(service.clone()))).unwrap();
+            let change = ctx.index.stores.services.written(&key(), version, service);
+            ctx.index.service_changed(&key(), &change.unwrap());
+        };
+        let lb = object(lb);
+        let release = async || {
+            let records = ctx.index.record("10.0.0.3".parse().unwrap());
+            let records = records.into_iter().collect();
+            release::release_extra_records(&ctx, &key(), &lb, records).await
+        };
+        let behind = shows("10.0.0.2", 11);
+        server.put(SERVICE, behind.clone());
+        let before = if is_stored {
+            &behind
+        } else {
+            &shows("10.0.0.4", 10)
+        };
+        stores(before, Version(if is_stored { 11 } else { 10 }));
+        release().await.unwrap();
+        assert_eq!(server.writes(), [], "{is_stored}");
+
+        let done = shows("10.0.0.4", 12);
+        server.put(SERVICE, done.clone());
+        stores(&done, Version(12));
+        release().await.unwrap();
+        let phase = &server.get(&path).unwrap()["spec"]["phase"];
+        assert_eq!(phase, "Released", "{is_stored}");
+    }
+}
