@@ -139,6 +139,8 @@ pub struct Allocation<'a> {
     purpose: Purpose,
     /// The address that the status names, until a live read confirms that it is lost.
     unconfirmed: Option<IpAddr>,
+    /// The address whose record this allocation has written.
+    written: Option<IpAddr>,
     rounds: u32,
     conflicts: u64,
     state: State,
@@ -160,6 +162,7 @@ impl<'a> Allocation<'a> {
             request,
             purpose,
             unconfirmed: request.status.as_ref().map(|status| status.addr),
+            written: None,
             rounds: 0,
             conflicts: 0,
             state: State::Start,
@@ -216,13 +219,17 @@ impl<'a> Allocation<'a> {
                 State::Sent {
                     grant,
                     extra_records,
-                    accepted: written @ true,
+                    accepted: true,
                 } => {
-                    return Step::Done {
-                        grant,
-                        extra_records,
-                        written,
-                    };
+                    self.written = Some(grant.addr);
+                    // REQ-4: it is recorded now. Whether it can have the other one that it requests is asked next.
+                    if self.request.requested.is_none_or(|it| it == grant.addr) {
+                        return Step::Done {
+                            grant,
+                            extra_records,
+                            written: true,
+                        };
+                    }
                 }
                 // Conflict: another owner has the address. The ledger has observed its record, so ask again.
                 State::Sent { .. } => self.conflicts += 1,
@@ -263,9 +270,9 @@ impl<'a> Allocation<'a> {
                 grant,
                 extra_records,
             } => Some(Step::Done {
+                written: self.written == Some(grant.addr),
                 grant,
                 extra_records,
-                written: false,
             }),
             Decision::Adopt {
                 grant,

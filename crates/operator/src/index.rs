@@ -6,6 +6,7 @@
 mod endpoint_slice;
 mod ip_allocation;
 mod ip_pool;
+mod joins;
 pub mod leader_ops;
 pub mod leader_state;
 mod load_balancer;

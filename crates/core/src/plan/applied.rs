@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::plan::step::Next;
 use crate::status::StatusUpdate;
@@ -14,6 +15,8 @@ use crate::status::StatusUpdate;
 pub struct Applied<'a> {
     /// The Service after them; `None` if there is none.
     pub service: Option<&'a Service>,
+    /// The EndpointSlice after them; `None` if there is none.
+    pub slice: Option<&'a EndpointSlice>,
     /// Why a write of the Service or EndpointSlice was refused.
     pub refused: Option<&'a str>,
     /// A write failed.

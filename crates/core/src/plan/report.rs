@@ -3,6 +3,7 @@
 use harvester_lb_api::{keys, meta};
 use harvester_lb_ipam::addr;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::backends::{self, DiscoveredBackends};
 use crate::cached::VmiState;
@@ -110,7 +111,7 @@ fn served(
     }
     let service = applied
         .service
-        .filter(|service| is_carried(view, vm, service));
+        .filter(|service| is_carried(view, vm, service, applied.slice));
     if let (None, Sharing::Secondary(with)) = (service, &view.sharing) {
         return Conclusion {
             status: Some(joining(view, vm, address, with.group)),
@@ -154,13 +155,17 @@ fn served(
     }
 }
 
-/// Whether a Service has the ports of the load balancer: one that is shared gets those of a secondary under another key.
-fn is_carried(view: &View<'_>, vm: &VmSpec, service: &Service) -> bool {
+/// Whether a Service has the ports of the load balancer with this EndpointSlice: one that is shared gets those of a secondary under
+/// another key.
+fn is_carried(
+    view: &View<'_>,
+    vm: &VmSpec,
+    service: &Service,
+    slice: Option<&EndpointSlice>,
+) -> bool {
     match view.sharing {
         Sharing::Alone | Sharing::Primary(_) => true,
-        Sharing::Secondary(_) => {
-            sharing::service::carries(Some(service), view.objects.slice, &vm.ports)
-        }
+        Sharing::Secondary(_) => sharing::service::carries(Some(service), slice, &vm.ports),
     }
 }
 

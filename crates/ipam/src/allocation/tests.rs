@@ -78,8 +78,9 @@ fn told(step: &Step) -> String {
             let lost = grant.address_conflict.as_ref();
             let lost = lost.map_or(String::new(), |lost| format!(" lost {}", end(lost.addr)));
             let how = if *written { "written" } else { "held" };
+            let unserved = grant.unserved.as_ref().map_or("", |_| " unserved");
             format!(
-                "done {} {how}{lost}{}",
+                "done {} {how}{lost}{unserved}{}",
                 end(grant.addr),
                 ends(extra_records)
             )
@@ -374,6 +375,27 @@ fn ipa_7_an_old_copy_of_a_record_of_another_pool_is_read_before_the_address_is_l
 
     let mut fixture = Fixture::new(&[known]);
     fixture.acquires(&a, &["read .2", "wait PoolNotFound extra .2"]);
+}
+
+#[test]
+fn req_4_one_that_is_recorded_first_is_told_at_once_what_becomes_of_its_request() {
+    // A restored load balancer: its status names .2, and it requests .4.
+    let asks = Request {
+        requested: Some(at(4)),
+        ..named("a", 2)
+    };
+    let recorded = ["verify .2", "create .2 Recorded"];
+    let mut fixture = Fixture::new(&[spec(4, "x", "x-1", Phase::Bound)]);
+    let steps = [&recorded[..], &["done .2 written unserved"]].concat();
+    fixture.acquires(&asks, &steps);
+
+    let mut fixture = Fixture::new(&[]);
+    let steps = [
+        &recorded[..],
+        &["create .4 Moved", "done .4 written extra .2"],
+    ]
+    .concat();
+    fixture.acquires(&asks, &steps);
 }
 
 #[test]

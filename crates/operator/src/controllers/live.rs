@@ -90,6 +90,25 @@ pub async fn ensure_absent(ctx: &Context, key: &Key) -> Result<(), WriteError> {
     )))
 }
 
+/// Verifies that the owner of a record is gone: there is no load balancer of its name, or a later one whose status does not name the
+/// address (IPA-3 a).
+///
+/// # Errors
+/// `Conflict` if not; the store has it.
+pub async fn ensure_gone(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+    let key = cached::key(&record.spec.owner.id);
+    let has_it = |lb: &LoadBalancer| {
+        spec::owner(&lb.metadata) == record.spec.owner
+            || status::allocated(lb).and_then(addr::parse) == Some(record.spec.addr)
+    };
+    match ctx.client.get_live::<LoadBalancer>(&key).await? {
+        Some(lb) if has_it(&lb) => Err(WriteError::Conflict(format!(
+            "LoadBalancer {key} exists, the store was behind"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Verifies that the owner of a shared address, if it has another name than the group, shares it no longer: it is gone, names another
 /// one, or its status does not name the address, which comes first for one that joins and goes last for one that leaves (SHR-5, IPA-3,
 /// IPA-6).

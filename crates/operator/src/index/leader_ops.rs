@@ -20,7 +20,7 @@ use harvester_lb_core::spec;
 use harvester_lb_ipam::allocation::{Allocation, Step};
 use harvester_lb_ipam::manual_release::{self, Verdict};
 use harvester_lb_ipam::{
-    Blocked, Counts, Micros, OwnerId, Phase, PoolName, Record, RecordSpec, Request,
+    Blocked, Counts, Micros, OwnerId, Phase, PoolName, Record, RecordSpec, Request, Uid,
 };
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -151,7 +151,7 @@ impl Index {
     pub fn may_release(&self, record: &Record, now: Micros) -> Result<ReleaseVerdict, NotLeader> {
         let RecordSpec { addr, owner, .. } = &record.spec;
         self.with_leader(|leader| {
-            if leader.sharing.shares_record(record) || leader.joining.contains_key(addr) {
+            if leader.sharing.shares_record(record) || leader.joining.delay_release(*addr) {
                 return ReleaseVerdict::Shared;
             }
             match leader.ledger.may_release(*addr, &owner.uid, now) {
@@ -165,7 +165,7 @@ impl Index {
     /// The release of an address is about to be sent. False if another load balancer is about to share it; false on a standby.
     pub fn begin_release(&self, addr: IpAddr) -> bool {
         self.with_leader(|leader| {
-            let is_free = !leader.joining.contains_key(&addr);
+            let is_free = !leader.joining.delay_release(addr);
             if is_free {
                 leader.releasing.insert(addr);
             }
@@ -313,6 +313,15 @@ impl Index {
     /// version of the copy. No-op on a standby.
     pub fn set_verified(&self, lb: &Key) {
         self.with_leader(|leader| leader.verified_lbs.insert(lb.clone()));
+    }
+
+    /// The addresses that load balancers of this name have leased, by their uid; empty on a standby.
+    pub fn leases_of(&self, lb: &Key) -> Vec<(Uid, IpAddr)> {
+        self.with_leader(|leader| {
+            let leases = leader.leases_of(lb);
+            leases.map(|(uid, at)| (uid.clone(), at)).collect()
+        })
+        .unwrap_or_default()
     }
 
     /// Updates the move of a Service to another address (REL-4). No move on a standby.

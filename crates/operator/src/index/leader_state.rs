@@ -23,6 +23,7 @@ use rustc_hash::FxBuildHasher;
 use tokio::time::Instant;
 use tracing::warn;
 
+use super::joins::Joins;
 use super::stores::Stores;
 use crate::clock;
 
@@ -37,15 +38,15 @@ pub struct LeaderState {
     pub(super) deleted_lbs: HashMap<Key, DeletedLb, FxBuildHasher>,
     /// Addresses whose release was sent and is not answered yet.
     pub(super) releasing: HashSet<IpAddr>,
-    /// Addresses of others that load balancers are about to name in their status: how many.
-    pub(super) joining: HashMap<IpAddr, usize>,
+    /// Addresses of others that load balancers are about to name in their status.
+    pub(super) joining: Joins,
     /// Leased addresses of load balancers, by the uid of the load balancer (DHC-5).
     leased: HashMap<Key, BTreeMap<Uid, IpAddr>>,
     /// How many leases each of these addresses has: more than one if several networks have it.
     lease_counts: HashMap<IpAddr, usize, FxBuildHasher>,
     /// Load balancers that share addresses (SHR-3).
     pub(super) sharing: sharing::index::Index,
-    /// The role in its group that each load balancer has acted on last.
+    /// The role in its group that each load balancer has acted on, or was woken for, last.
     pub(super) roles: HashMap<Key, BTreeMap<String, Role>, FxBuildHasher>,
     /// The names of the ports of primaries, and since when they are these (SHR-4).
     pub(super) port_names: HashMap<Key, Observed, FxBuildHasher>,
@@ -75,7 +76,7 @@ impl LeaderState {
             ledger,
             deleted_lbs: HashMap::default(),
             releasing: HashSet::default(),
-            joining: HashMap::default(),
+            joining: Joins::default(),
             leased: HashMap::default(),
             lease_counts: HashMap::default(),
             sharing: sharing::index::Index::default(),
@@ -190,21 +191,20 @@ impl LeaderState {
         }
     }
 
-    /// The load balancers of a group that have not acted on their present role yet.
+    /// The load balancers of a group that have not acted on their present role yet. Each is returned once for a role: one whose
+    /// reconcile does not come to it, as it is left alone, would be woken without end.
     pub fn outdated_roles(&mut self, group: &Key, roles: &BTreeMap<String, Role>) -> Vec<Key> {
         let seen = self.roles.entry(group.clone()).or_default();
-        let left: Vec<String> = seen
-            .extract_if(.., |lb, _| !roles.contains_key(lb))
-            .map(|(lb, _)| lb)
-            .collect();
-        let news = roles
-            .iter()
-            .filter(|(lb, role)| seen.get(*lb) != Some(*role));
-        let news = news.map(|(lb, _)| lb);
-        left.iter()
-            .chain(news)
-            .map(|lb| Key::new(&group.namespace, &**lb))
-            .collect()
+        let left = seen.extract_if(.., |lb, _| !roles.contains_key(lb));
+        let mut outdated: Vec<String> = left.map(|(lb, _)| lb).collect();
+        for (lb, role) in roles {
+            if seen.get(lb) != Some(role) {
+                seen.insert(lb.clone(), role.clone());
+                outdated.push(lb.clone());
+            }
+        }
+        let key = |lb| Key::new(&group.namespace, lb);
+        outdated.into_iter().map(key).collect()
     }
 
     /// Removes a load balancer from the deleted ones: it exists again, or its cleanup is complete.
@@ -339,6 +339,12 @@ impl LeaderState {
     /// Whether an address is leased.
     pub fn is_leased(&self, address: IpAddr) -> bool {
         self.lease_counts.contains_key(&address)
+    }
+
+    /// The addresses that load balancers of this name have leased, by their uid.
+    pub fn leases_of(&self, key: &Key) -> impl Iterator<Item = (&Uid, IpAddr)> {
+        let all = self.leased.get(key).into_iter().flatten();
+        all.map(|(uid, address)| (uid, *address))
     }
 
     /// Updates the addresses that are taken because the Service of this name shows them, or the load balancer has leased them (IPA-1,

@@ -128,23 +128,23 @@ impl Index {
             let is_bound = record.is_some_and(|it| it.spec.phase == Phase::Bound);
             let may_join = is_bound && !leader.releasing.contains(&addr);
             if may_join {
-                *leader.joining.entry(addr).or_insert(0_usize) += 1;
+                leader.joining.begin(addr);
             }
             may_join
         })
         .unwrap_or(false)
     }
 
-    /// Its status names the address by now, or does not. No-op on a standby.
+    /// Its status names the address by now, or does not. Then the release of the address is due that has waited for it. No-op on a
+    /// standby.
     pub fn join_ended(&self, addr: IpAddr) {
-        self.with_leader(|leader| {
-            if let Some(left) = leader.joining.get_mut(&addr) {
-                *left = left.saturating_sub(1);
-                if *left == 0 {
-                    leader.joining.remove(&addr);
-                }
-            }
+        let due = self.with_leader(|leader| {
+            let is_due = leader.joining.end(addr);
+            let record = leader.ledger.record(addr).filter(|_| is_due)?;
+            let of = [&record.spec.owner.id, &record.spec.address_of()].map(cached::key);
+            Some(of)
         });
+        self.queue_lbs(due.flatten().into_iter().flatten());
     }
 
     /// Whether a load balancer has an address, or may have one, without a word of its status; false on a standby.

@@ -522,6 +522,12 @@ impl Oracle {
             let has_lease = self.leased.iter().any(|(uid, _)| *uid == lb.uid);
             let leased = service.announced.as_ref().filter(|a| !is_recorded(a));
             let leased = leased.filter(|_| !has_lease);
+            // kube-vip may go on announcing that of an earlier one, which is given back once nothing shows it.
+            let is_left = |address: &&String| {
+                let mut leases = self.leased.iter();
+                leases.any(|(uid, leased)| *uid != lb.uid && leased.as_ref() == Some(*address))
+            };
+            let leased = leased.filter(|address| !is_left(address));
             must!(
                 "REL-4",
                 leased.is_none() || service.asked.as_deref() != Some("0.0.0.0"),

@@ -1,6 +1,7 @@
 //! Regression plans: schedules that once found a defect.
 
 use super::acts::Act;
+use super::leases::LeaseAct;
 use super::plan::{Plan, Style};
 use super::specs::{Asked, LbSpec, Ranges, V4};
 
@@ -17,6 +18,10 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
     let of_dhcp = LbSpec {
         dhcp: true,
         ..lb(true, None)
+    };
+    let held_up = |lb: LbSpec| LbSpec {
+        held_up: true,
+        ..lb
     };
     let of_project = |vm, pool| LbSpec {
         project: true,
@@ -320,6 +325,54 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
                     Act::CreateLb(1, lb(false, None)),
                     Act::Ask(1, Asked::Primary(2)),
                     Act::NamePool(2, Some(0)),
+                ],
+            ),
+        ),
+        (
+            "what a load balancer leaves is released while others share the address that it moved to",
+            plan(
+                Style {
+                    watch: [2, 40, 10, 40, 2, 40, 40, 2],
+                    take: 56,
+                    progress: 12,
+                    user: 12,
+                    cluster: 23,
+                    time: 2,
+                    crash: 3,
+                    standby: 6,
+                    recheck: 1,
+                    late: 9,
+                    ..smooth
+                },
+                &[
+                    Act::CreatePool(1, ranges(21, 23), 171, 1),
+                    Act::CreateLb(0, held_up(lb(true, None))),
+                    Act::CreatePool(0, ranges(12, 13), 175, 1),
+                    Act::CreateLb(2, held_up(lb(true, None))),
+                    Act::NamePool(0, Some(0)),
+                    Act::Ask(2, Asked::Primary(0)),
+                    Act::DeleteLb(0),
+                ],
+            ),
+        ),
+        (
+            "kube-vip that ignores changes does not keep the lease of an earlier load balancer",
+            plan(
+                Style {
+                    watch: [10, 40, 40, 10, 2, 2, 2, 10],
+                    take: 19,
+                    progress: 48,
+                    cluster: 6,
+                    time: 0,
+                    stuck_moves: 1000,
+                    workers: 5,
+                    ..smooth
+                },
+                &[
+                    Act::CreateLb(0, of_dhcp),
+                    Act::Lease(0, LeaseAct::Bind(1, true)),
+                    Act::Lease(0, LeaseAct::Bind(2, true)),
+                    Act::RestoreLb(0),
                 ],
             ),
         ),

@@ -1,5 +1,7 @@
 //! What kube-vip announces for a load balancer: whether it follows a changed address (REL-4), and from which node.
 
+use std::net::IpAddr;
+
 use harvester_lb_api::{LoadBalancer, keys, meta};
 use harvester_lb_core::address_move::{ObservedService, Shown};
 use harvester_lb_core::plan::{self, Address};
@@ -29,7 +31,7 @@ pub fn observe_move(
     let observed = ObservedService {
         uid: service.metadata.uid.as_deref().unwrap_or_default(),
         desired: &address.load_balancer_ip,
-        shown: shown(ctx, service, address),
+        shown: shown(ctx, key, service, address),
     };
     let limits = ctx.timings.move_limits();
     let ObservedMove {
@@ -47,7 +49,7 @@ pub fn observe_move(
 }
 
 /// The address that a Service shows, compared with the desired one.
-fn shown(ctx: &Context, service: &Service, address: &Address) -> Shown {
+fn shown(ctx: &Context, key: &Key, service: &Service, address: &Address) -> Shown {
     let Some(external) = readiness::external_ip(service).and_then(|ip| addr::parse(&ip)) else {
         return Shown::Nothing;
     };
@@ -55,16 +57,30 @@ fn shown(ctx: &Context, service: &Service, address: &Address) -> Shown {
         .extra_records
         .iter()
         .any(|r| r.spec.phase == Phase::Bound && r.spec.addr == external);
+    let is_desired = addr::parse(&address.load_balancer_ip) == Some(external);
     // An address announced only after the release of its record may have another owner by now.
     if is_to_leave
         || plan::shows_other_address(service, address) && ctx.index.record(external).is_some()
+        || !is_desired && is_left_lease(ctx, key, external, address)
     {
         Shown::Previous
-    } else if addr::parse(&address.load_balancer_ip) == Some(external) {
+    } else if is_desired {
         Shown::Desired
     } else {
         Shown::Other
     }
+}
+
+/// Whether an address is the lease of the load balancer, or of an earlier one of its name, that waits for the Service to leave it before it
+/// is given back (DHC-4). kube-vip asks a server for the one that the load balancer itself had (DHC-6).
+fn is_left_lease(ctx: &Context, key: &Key, external: IpAddr, address: &Address) -> bool {
+    let is_kube_vips = address.load_balancer_ip == keys::DHCP_ADDRESS;
+    let stored = ctx.index.stores.lbs.get(key);
+    let own = stored.and_then(|lb| lb.meta().uid.clone());
+    let mut leases = ctx.index.leases_of(key).into_iter();
+    leases.any(|(uid, leased)| {
+        leased == external && !(is_kube_vips && own.as_ref() == Some(&uid.to_string()))
+    })
 }
 
 /// Publishes an Event if another node announces the address than before, as far as the budget for such Events allows; all are

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType, keys};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached::{CachedService, Lb};
+use harvester_lb_core::cached::{self, CachedService, Lb};
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::{
     Address, Goal, Keep, Next, Objects, Primary, Secondary, Sharing, Waiting,
@@ -84,6 +84,20 @@ impl Group {
     /// Whether somebody is to own the record of the address.
     pub fn has_holder(&self) -> bool {
         self.snapshot().holder().is_some()
+    }
+
+    /// The records that an earlier load balancer of the name has left besides that of the address, `main`.
+    pub fn left_records(&self, main: &Record) -> Vec<Record> {
+        let mut parties = self.parties.iter().map(|party| party.lb.meta());
+        let primary = parties.find(|meta| meta.name.as_deref() == Some(&*self.key.name));
+        let primary = primary.map(spec::owner);
+        let is_left = |record: &&Record| {
+            let owner = &record.spec.owner;
+            record.spec.addr != main.spec.addr
+                && owner.id == cached::id(&self.key)
+                && primary.as_ref() != Some(owner)
+        };
+        self.records.iter().filter(is_left).cloned().collect()
     }
 
     fn own_service(&self) -> Option<&Service> {
@@ -267,13 +281,11 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
         ctx.index.saw_role(key, key, own_role);
     }
     let mut refusal = fault_of(lb).map(|why| (why.reason(), why.to_string()));
-    if let Some((named, asked)) = asked {
+    if let (Some((named, asked)), None) = (asked, &refusal) {
         let snapshot = asked.snapshot();
         let role = snapshot.roles.get(&*key.name);
-        // Also of one that may share no address: two that name each other would wake each other without end.
         ctx.index.saw_role(named, key, role);
         match (role, snapshot.record) {
-            _ if refusal.is_some() => {}
             (Some(Role::Member { .. }), Some(_)) => match asked.hindrance(lb) {
                 None => return Standing::Member(named.clone()),
                 hindrance => refusal = hindrance,

@@ -89,50 +89,66 @@ fn has_own_service(ctx: &Context, key: &Key) -> bool {
 /// unchanged.
 ///
 /// A late write of an earlier process may have committed one of them meanwhile, or created a Service with its address, so
-/// both are read live first (IPA-3, IPA-6). While kube-vip announces another address than the Service asks for, none is released:
-/// it may announce each that the Service has asked for in between (REL-4).
+/// both are read live first (IPA-3, IPA-6).
 pub async fn release_extra_records(
     ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     records: Vec<Record>,
 ) -> Result<(), WriteError> {
-    let mut shown = Vec::new();
+    if is_any_due(ctx, key, &records) {
+        live::ensure_unchanged(ctx, key, lb).await?;
+        release_unshown(ctx, key, records).await?;
+    }
+    Ok(())
+}
+
+/// Releases what a load balancer has left besides the address that others share under its name, see `release_records`: it was moved
+/// to that address when it was deleted (REL-2, REL-4). Returns whether all are released.
+pub async fn release_left(
+    ctx: &Context,
+    key: &Key,
+    records: Vec<Record>,
+) -> Result<bool, WriteError> {
+    if !is_any_due(ctx, key, &records) {
+        return Ok(records.is_empty());
+    }
+    for record in &records {
+        live::ensure_gone(ctx, record).await?;
+    }
+    release_unshown(ctx, key, records).await
+}
+
+/// Whether the release of one of these records can be tried. While kube-vip announces another address than the Service asks for, none
+/// is: it may announce each that the Service has asked for in between (REL-4). The event of the announcement brings them back.
+fn is_any_due(ctx: &Context, key: &Key, records: &[Record]) -> bool {
     let is_due = |record: &Record| {
         let verdict = ctx.index.may_release(record, clock::now());
-        !matches!(
+        let is_not_yet = matches!(
             verdict,
             Ok(ReleaseVerdict::Shared | ReleaseVerdict::Blocked(_))
-        )
+        );
+        record.spec.phase == Phase::Bound && !is_not_yet
     };
-    let is_behind = |service: &Service| {
-        let is_behind = readiness::is_announcement_behind(service);
-        if is_behind {
-            debug!(lb = %key, reason = "kube-vip has yet to announce the address that the Service asks for", "addresses not released");
-        }
-        is_behind
-    };
-    if !is_undecodable(ctx, key)
-        && records
-            .iter()
-            .any(|r| r.spec.phase == Phase::Bound && is_due(r))
-    {
-        let stored = ctx.index.stores.services.get(key);
-        // The event of the announcement brings the load balancer back.
-        if stored.is_some_and(|service| is_behind(&service)) {
-            return Ok(());
-        }
-        live::ensure_unchanged(ctx, key, lb).await?;
-        let service = ctx.client.get_live::<Service>(key).await?;
-        if service.as_ref().is_some_and(is_behind) {
-            return Ok(());
-        }
-        shown = service
-            .as_ref()
-            .map_or_else(Vec::new, cached::shown_addresses);
+    let service = ctx.index.stores.services.get(key);
+    let is_behind = service.is_some_and(|it| readiness::is_announcement_behind(&it));
+    !is_behind && !is_undecodable(ctx, key) && records.iter().any(is_due)
+}
+
+/// Releases records after a live read of the Service, see `release_records`.
+async fn release_unshown(
+    ctx: &Context,
+    key: &Key,
+    records: Vec<Record>,
+) -> Result<bool, WriteError> {
+    let service = ctx.client.get_live::<Service>(key).await?;
+    let is_behind = |it: &Service| readiness::is_announcement_behind(it);
+    if service.as_ref().is_some_and(is_behind) {
+        debug!(lb = %key, reason = "kube-vip has yet to announce the address that the Service asks for", "addresses not released");
+        return Ok(false);
     }
-    release_records(ctx, key, records, &shown).await?;
-    Ok(())
+    let shown = service.as_ref().map(cached::shown_addresses);
+    release_records(ctx, key, records, &shown.unwrap_or_default()).await
 }
 
 /// Writes a Released record, once its owner is known not to share the address any more.

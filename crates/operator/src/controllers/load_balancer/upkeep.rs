@@ -20,6 +20,7 @@ use crate::context::Context;
 use crate::controllers::load_balancer::apply;
 use crate::controllers::load_balancer::group::{Group, members};
 use crate::controllers::load_balancer::observe::Stored;
+use crate::controllers::load_balancer::release;
 use crate::controllers::{live, records};
 
 /// Wakes the load balancers of a group that a reconcile under its name may concern: those that have not acted on their present role yet, and those that wait
@@ -73,8 +74,14 @@ pub async fn keep_up(ctx: &Context, group: &Group) -> Result<Requeue, WriteError
         plan::share::without_primary(&objects, &others, &members, &address, &annotations, !exists);
     let none = LoadBalancer::default();
     apply::apply(ctx, &View::of(&none, objects), &plan).await?;
-    if !exists {
-        ctx.index.cleanup_complete(key);
+    // The plan of an existing one releases what it can adopt; nobody else does it for one that is gone, or whose name is taken.
+    let is_taken = matches!(snapshot.roles.get(&*key.name), Some(Role::NameTaken));
+    if !exists || is_taken {
+        let left = group.left_records(record);
+        let is_done = release::release_left(ctx, key, left).await?;
+        if is_done && !exists {
+            ctx.index.cleanup_complete(key);
+        }
     }
     Ok(Requeue::AwaitChange)
 }

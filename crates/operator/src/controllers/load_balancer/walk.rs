@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use harvester_lb_api::LoadBalancer;
+use harvester_lb_api::condition::{self, READY};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::CachedService;
@@ -12,6 +13,9 @@ use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::{
     self, Address, Applied, Goal, Kind, Next, Objects, ServiceOf, Sharing, View,
 };
+use harvester_lb_core::sharing::service;
+use harvester_lb_core::spec::VmSpec;
+use harvester_lb_core::status;
 use harvester_lb_ipam::addr;
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -102,8 +106,10 @@ pub async fn walk(
                 }
             }
         }
+        let slice = ctx.index.stores.slices.get(key);
         let applied = Applied {
             service: service.as_deref().map(|service| &**service),
+            slice: slice.as_deref(),
             refused: outcome.refused.as_deref(),
             is_incomplete: outcome.error.is_some(),
             recreate_in,
@@ -121,9 +127,26 @@ pub async fn walk(
             Some(update) => &write_status::write_status(ctx, key, newest, update).await?,
             None => newest,
         };
+        if of != key && vm.is_some_and(|vm| has_ports_by_now(ctx, key, of, written, vm)) {
+            ctx.index.queues.lbs.add(key.clone());
+        }
         release::release_extra_records(ctx, key, written, extra_records).await?;
         return outcome.error.map_or(Ok(next), Err);
     }
+}
+
+/// Whether a load balancer whose status says that it waits for the ports of the Service has them: who wrote that Service may have looked
+/// at the status before it said so.
+fn has_ports_by_now(ctx: &Context, key: &Key, of: &Key, lb: &LoadBalancer, vm: &VmSpec) -> bool {
+    let ready = condition::find(status::conditions(lb), READY);
+    let reason = ready.and_then(|it| it.reason.as_deref());
+    let stores = &ctx.index.stores;
+    reason == Some(status::WAITING_FOR_PRIMARY)
+        && service::carries(
+            stores.services.get(of).as_ref().map(|it| &***it),
+            stores.slices.get(key).as_deref(),
+            &vm.ports,
+        )
 }
 
 /// The address of another load balancer that this one is to share.

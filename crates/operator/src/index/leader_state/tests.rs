@@ -199,3 +199,22 @@ fn dhc_5_a_lease_that_no_service_shows_is_taken_also_after_a_restart() {
         assert!(!leader.is_leased(addr), "{phase}");
     }
 }
+
+/// One that is left alone does not come to act on its role.
+#[test]
+fn shr_3_a_load_balancer_is_woken_once_for_a_role() {
+    let mut leader = leader_of_one_pool();
+    let group = Key::new("ns", "a");
+    let roles = |is_holder| {
+        let role = Role::Member { is_holder };
+        BTreeMap::from([("a".to_owned(), role.clone()), ("b".to_owned(), role)])
+    };
+    let (a, b) = (Key::new("ns", "a"), Key::new("ns", "b"));
+    leader.saw_role(&group, "b", roles(true).get("b"));
+    assert_eq!(leader.outdated_roles(&group, &roles(true)), [a.clone()]);
+    assert_eq!(leader.outdated_roles(&group, &roles(true)), []);
+    let all = [a, b];
+    assert_eq!(leader.outdated_roles(&group, &roles(false)), all);
+    assert_eq!(leader.outdated_roles(&group, &BTreeMap::new()), all);
+    assert_eq!(leader.outdated_roles(&group, &BTreeMap::new()), []);
+}
