@@ -165,6 +165,10 @@ pub(crate) fn shares(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> R
     if unknown.contains(&lb.key) || unknown.contains(&group) {
         return Ok(());
     }
+    // BE-7: what the primary has as of another type has no Service.
+    if ready.reason.as_deref() == Some("AddressFamilyMismatch") && lb.given.contains(':') {
+        return backends::check_kept_endpoints(objects, lb);
+    }
     with_service(objects, lb, ready, &group)
 }
 

@@ -225,7 +225,7 @@ impl World {
     fn carry_out(&mut self, actions: Vec<Action>) {
         for Action { uid, effect } in actions {
             match effect {
-                Effect::Frame { bytes: frame, .. } => {
+                Effect::Frame { bytes: frame, .. } | Effect::Probe { bytes: frame, .. } => {
                     // Nobody reads a client's message or a probe of the interface as a server's.
                     let read = parse(&frame, Checksum::Verify).unwrap();
                     assert!(matches!(read, Received::Other | Received::Arp(_)));

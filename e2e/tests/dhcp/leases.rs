@@ -188,25 +188,28 @@ pub async fn dhc_3_an_interface_that_is_down_for_a_while(world: Arc<World>) -> a
     process.kill9()
 }
 
-pub async fn dhc_5_an_address_that_another_host_has(world: Arc<World>) -> anyhow::Result<()> {
-    set(&world, "host").await?;
-    // The client has the only other address of the range.
-    world
-        .cluster
-        .ip("client", "address add 192.168.100.230/24 dev eth0")?;
-    let server = dnsmasq(&world, &(230..=230)).await?;
-    let process = start(&world, "builtin").await?;
-    let lb = leased(&world, "host", "web").await?;
-    world
-        .event("host", "LoadBalancer", "web", "LeaseDeclined")
-        .await?;
-    let record = phase(&world, &lb, Phase::Pending).await?;
-    ensure!(record.spec.address.is_empty());
-    ensure!(server.process().log().contains("DHCPDECLINE"));
-    world
-        .cluster
-        .ip("client", "address del 192.168.100.230/24 dev eth0")?;
-    process.kill9()
+/// The host of the client, and that of the process, which does not answer its own ARP probe.
+pub async fn dhc_5_an_address_that_a_host_has(world: Arc<World>) -> anyhow::Result<()> {
+    for (host, last) in [("client", 230), (NODE, 187)] {
+        let namespace = format!("host-{last}");
+        set(&world, &namespace).await?;
+        // It has the only address of the range.
+        let address = |verb| format!("address {verb} 192.168.100.{last}/24 dev eth0");
+        world.cluster.ip(host, &address("add"))?;
+        let server = dnsmasq(&world, &(last..=last)).await?;
+        let process = start(&world, "builtin").await?;
+        let lb = leased(&world, &namespace, "web").await?;
+        world
+            .event(&namespace, "LoadBalancer", "web", "LeaseDeclined")
+            .await?;
+        let record = phase(&world, &lb, Phase::Pending).await?;
+        ensure!(record.spec.address.is_empty());
+        ensure!(server.process().log().contains("DHCPDECLINE"));
+        world.cluster.ip(host, &address("del"))?;
+        process.kill9()?;
+        delete(&world, &lb).await?;
+    }
+    Ok(())
 }
 
 pub async fn dhc_5_an_address_that_a_pool_holds(world: Arc<World>) -> anyhow::Result<()> {

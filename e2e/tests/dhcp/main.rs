@@ -22,8 +22,8 @@ use leases::{
     dhc_3_an_interface_that_is_down_for_a_while,
     dhc_4_a_deleted_load_balancer_gives_its_lease_back,
     dhc_4_nothing_is_given_back_while_a_service_has_the_address,
-    dhc_4_what_went_while_the_process_was_down, dhc_5_an_address_that_a_pool_holds,
-    dhc_5_an_address_that_another_host_has, ipa_5_a_record_that_somebody_edits_meanwhile,
+    dhc_4_what_went_while_the_process_was_down, dhc_5_an_address_that_a_host_has,
+    dhc_5_an_address_that_a_pool_holds, ipa_5_a_record_that_somebody_edits_meanwhile,
 };
 use modes::{
     dhc_6_kube_vip_takes_over, dhc_6_no_discover_while_kube_vip_has_a_client,
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         dhc_4_a_deleted_load_balancer_gives_its_lease_back,
         dhc_4_nothing_is_given_back_while_a_service_has_the_address,
         dhc_4_what_went_while_the_process_was_down,
-        dhc_5_an_address_that_another_host_has,
+        dhc_5_an_address_that_a_host_has,
         dhc_5_an_address_that_a_pool_holds,
         dhc_6_no_discover_while_kube_vip_has_a_client,
         dhc_6_kube_vip_takes_over,

@@ -21,7 +21,7 @@ pub enum Input<'a> {
         /// Where a RELEASE can be sent: the server, or the relay or router in front of it.
         source: HardwareAddress,
     },
-    /// An ARP packet shows that this address is in use by another host.
+    /// This address is in use: an ARP packet shows it, or this host has it itself.
     InUse(Ipv4Addr),
     /// DHC-5: a pool's record holds this address.
     HeldByPool(Ipv4Addr),

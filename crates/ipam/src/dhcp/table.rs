@@ -39,6 +39,13 @@ pub enum Effect {
         /// The frame.
         bytes: Vec<u8>,
     },
+    /// Send this ARP probe (DHC-5). The host does not answer its own: if it has the address itself, call [`Table::in_use`].
+    Probe {
+        /// The address that it asks for.
+        address: Ipv4Addr,
+        /// The frame.
+        bytes: Vec<u8>,
+    },
     /// Write this lease into the record (DHC-1).
     Record(Lease),
     /// Remove the lease from the record (DHC-3).
@@ -236,15 +243,20 @@ impl Table {
         let Some(address) = arp.claims(self.interface) else {
             return Delivery::Other;
         };
+        if self.in_use(address, now, out) {
+            Delivery::Client
+        } else {
+            Delivery::Other
+        }
+    }
+
+    /// DHC-5: an address is in use. Returns whether that matters to a client, which is then checking it. O(log n).
+    pub fn in_use(&mut self, address: Ipv4Addr, now: Now, out: &mut Vec<Action>) -> bool {
         let uids = self.probes.get(&address);
         for uid in &uids {
             self.handle(uid, Input::InUse(address), now, out);
         }
-        if uids.is_empty() {
-            Delivery::Other
-        } else {
-            Delivery::Client
-        }
+        !uids.is_empty()
     }
 
     /// When to call [`Table::wake`] next, on the monotonic clock. O(log n).
@@ -293,10 +305,7 @@ impl Table {
                 Output::Probe(address) => {
                     let probe = Arp::probe(self.interface, address);
                     let bytes = arp_frame(self.interface, &probe);
-                    Effect::Frame {
-                        kind: "arp_probe",
-                        bytes,
-                    }
+                    Effect::Probe { address, bytes }
                 }
                 Output::Record(lease) => Effect::Record(lease),
                 Output::Lost { address, loss } => Effect::Lost { address, loss },

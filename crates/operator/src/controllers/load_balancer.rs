@@ -56,7 +56,7 @@ pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> 
     let others = if writes_service {
         Ok(Requeue::AwaitChange)
     } else {
-        upkeep::keep_up(ctx, &group).await
+        upkeep::keep_up(ctx, &group, own.is_err()).await
     };
     if let Some(group) = Group::of(ctx, key) {
         upkeep::wake(ctx, &group);

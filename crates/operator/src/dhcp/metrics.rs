@@ -7,6 +7,7 @@ use harvester_lb_controller_kit::cached_client::ConflictObserver;
 use harvester_lb_controller_kit::client::RequestObserver;
 use harvester_lb_controller_kit::work_queue::ReconcileObserver;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_ipam::dhcp::Event;
 use prometheus::core::Collector;
 use prometheus::{
     HistogramOpts, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
@@ -268,5 +269,18 @@ impl RequestObserver for Metrics {
         self.api_duration
             .with_label_values(&[verb])
             .observe(duration.as_secs_f64());
+    }
+}
+
+/// The value of the label that names what has become of a lease.
+pub const fn event_kind(event: &Event) -> &'static str {
+    match event {
+        Event::Unanswered => "unanswered",
+        Event::Bound(_) => "bound",
+        Event::Renewed(_) => "renewed",
+        Event::Refused { .. } => "refused",
+        Event::Expired(_) => "expired",
+        Event::Declined { .. } => "declined",
+        Event::Released(_) => "released",
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! While the interface cannot be used, the clients go on: their leases last until they expire, on the clock.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,9 @@ use tracing::{debug, info};
 use crate::dhcp::clients::{Clients, client_of};
 use crate::dhcp::clocks::Clocks;
 use crate::dhcp::line::Line;
+use crate::dhcp::metrics::event_kind;
 use crate::dhcp::order::{Order, PortError, Request, Surroundings};
-use crate::dhcp::socket::LONGEST_FRAME;
+use crate::dhcp::socket::{self, LONGEST_FRAME};
 
 /// Interval of what no event announces: whether the wall clock was set, whether an interface is back. A second costs a few
 /// microseconds, and a clock that was set back delays the correction of the recorded expiry by no more.
@@ -300,10 +301,19 @@ impl Port {
     /// What the clients ask for, in their order.
     fn carry_out(&mut self) {
         let mut told = BTreeSet::new();
-        for Action { uid, effect } in std::mem::take(&mut self.actions) {
+        let mut actions = VecDeque::from(std::mem::take(&mut self.actions));
+        while let Some(Action { uid, effect }) = actions.pop_front() {
             match effect {
                 Effect::Frame { kind, bytes } => {
                     self.send(kind, &bytes);
+                }
+                Effect::Probe { address, bytes } => {
+                    self.send("arp_probe", &bytes);
+                    if socket::is_own(address) {
+                        let now = self.clocks.now();
+                        self.clients.table.in_use(address, now, &mut self.actions);
+                        actions.extend(self.actions.drain(..));
+                    }
                 }
                 Effect::Record(_) => {}
                 Effect::Lost { loss, .. } => self.clients.lost(&uid, loss),
@@ -376,17 +386,4 @@ fn is_down(error: &io::Error) -> bool {
     error
         .raw_os_error()
         .is_some_and(|code| errors.contains(&code))
-}
-
-/// The value of a metric's label.
-const fn event_kind(event: &Event) -> &'static str {
-    match event {
-        Event::Unanswered => "unanswered",
-        Event::Bound(_) => "bound",
-        Event::Renewed(_) => "renewed",
-        Event::Refused { .. } => "refused",
-        Event::Expired(_) => "expired",
-        Event::Declined { .. } => "declined",
-        Event::Released(_) => "released",
-    }
 }

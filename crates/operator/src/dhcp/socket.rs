@@ -5,6 +5,7 @@
 //! interface costs a few instructions and wakes nobody.
 
 use std::io::{self, IoSliceMut};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use harvester_lb_ipam::dhcp::{Checksum, HardwareAddress};
@@ -15,8 +16,8 @@ use nix::net::if_::InterfaceFlags;
 use nix::setsockopt_impl;
 use nix::sys::socket::sockopt::{RcvBuf, SetBool};
 use nix::sys::socket::{
-    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType, bind,
-    recvmsg, send, setsockopt, socket,
+    AddressFamily, ControlMessageOwned, LinkAddr, MsgFlags, SockFlag, SockProtocol, SockType,
+    SockaddrStorage, bind, recvmsg, send, setsockopt, socket,
 };
 use socket2::{SockFilter, SockRef};
 use thiserror::Error;
@@ -107,6 +108,19 @@ pub fn find(interface: &str) -> Result<Link, OpenError> {
         .filter(|hardware| address.hatype() == libc::ARPHRD_ETHER && hardware.is_unicast())
         .ok_or(OpenError::NotEthernet)?;
     Ok(Link { address, hardware })
+}
+
+/// DHC-5: whether this host has an address on one of its networks, of whatever interface. Not one with the netmask /32: kube-vip adds those that
+/// it announces, and takes them off a little later than the Service goes.
+pub fn is_own(address: Ipv4Addr) -> bool {
+    let Ok(mut all) = getifaddrs() else {
+        return false;
+    };
+    all.any(|entry| {
+        let ip = |address: Option<&SockaddrStorage>| Some(address?.as_sockaddr_in()?.ip());
+        ip(entry.address.as_ref()) == Some(address)
+            && ip(entry.netmask.as_ref()) != Some(Ipv4Addr::BROADCAST)
+    })
 }
 
 /// A socket on one interface.

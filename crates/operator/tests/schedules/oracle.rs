@@ -463,7 +463,14 @@ impl Oracle {
                     now.excused.remove(asked);
                 }
             }
-            By::Cluster => {}
+            // kube-vip gets late to a request that was replaced since: the operator may have released that address just now, and
+            // recreates the Service (REL-4).
+            By::Cluster => {
+                let is_new = before.is_none_or(|b| b.announced != now.announced);
+                let late = now.announced.clone().filter(|_| is_new);
+                now.excused
+                    .extend(late.filter(|it| Some(it) != now.asked.as_ref()));
+            }
         }
         if event.by == By::Operator
             && news

@@ -3,7 +3,7 @@
 use super::acts::Act;
 use super::leases::LeaseAct;
 use super::plan::{Plan, Style};
-use super::specs::{Asked, LbSpec, Ranges, V4};
+use super::specs::{Asked, LbSpec, Ranges, V4, V6};
 
 /// Plans that once found a defect, each reduced to the necessary acts.
 pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
@@ -19,6 +19,7 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
         dhcp: true,
         ..lb(true, None)
     };
+    let asking = |lb: LbSpec| LbSpec { asks: true, ..lb };
     let held_up = |lb: LbSpec| LbSpec {
         held_up: true,
         ..lb
@@ -33,6 +34,10 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
         gateway: 1,
         broken: false,
         of: &[V4],
+    };
+    let of_ipv6 = |first, last| Ranges {
+        of: &[V6],
+        ..ranges(first, last)
     };
     let pool = |first, last| Act::CreatePool(0, ranges(first, last), 0, 0);
     let smooth = Style {
@@ -373,6 +378,80 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
                     Act::Lease(0, LeaseAct::Bind(1, true)),
                     Act::Lease(0, LeaseAct::Bind(2, true)),
                     Act::RestoreLb(0),
+                ],
+            ),
+        ),
+        (
+            "the Service of an earlier load balancer goes although another object owns it too, and the later one is refused",
+            plan(
+                Style {
+                    watch: [2, 10, 40, 10, 40, 40, 40, 10],
+                    take: 47,
+                    progress: 43,
+                    cluster: 13,
+                    time: 0,
+                    late: 5,
+                    service_finalizers: true,
+                    workers: 1,
+                    ..smooth
+                },
+                &[
+                    Act::CreateLb(0, lb(true, Some(3))),
+                    Act::CreateLb(1, asking(of_project(true, Some(0)))),
+                    Act::CreateVmi(0, 2, 0),
+                    pool(10, 13),
+                    Act::ShareService(1, 0),
+                    Act::RecreateLb(1, held_up(asking(of_dhcp))),
+                ],
+            ),
+        ),
+        (
+            "the status of a primary names the address before the Service has it, also if the first write conflicts",
+            plan(
+                Style {
+                    watch: [40, 40, 10, 2, 10, 40, 10, 40],
+                    take: 44,
+                    progress: 87,
+                    user: 11,
+                    late: 5,
+                    workers: 4,
+                    ..smooth
+                },
+                &[
+                    Act::CreateLb(0, lb(true, Some(1))),
+                    Act::CreatePool(1, ranges(22, 23), 197, 2),
+                    Act::Exclude(0, "x"),
+                    Act::NamePool(0, Some(0)),
+                    Act::CreateLb(2, asking(lb(true, None))),
+                    Act::Ask(2, Asked::Primary(0)),
+                    Act::Ask(0, Asked::Nothing),
+                ],
+            ),
+        ),
+        (
+            "an IPv6 address that a primary of VM type has from one of cluster type is shared without a Service",
+            plan(
+                Style {
+                    watch: [40, 10, 40, 40, 10, 40, 10, 2],
+                    take: 41,
+                    progress: 87,
+                    user: 14,
+                    cluster: 23,
+                    time: 4,
+                    relist: 6,
+                    crash: 2,
+                    lose: 3,
+                    lost_answers: 198,
+                    refusals: 58,
+                    ..smooth
+                },
+                &[
+                    Act::CreatePool(0, of_ipv6(12, 14), 116, 2),
+                    Act::CreateLb(2, asking(lb(true, None))),
+                    Act::CreateLb(0, lb(false, Some(0))),
+                    Act::DeleteLb(0),
+                    Act::Ask(2, Asked::Primary(0)),
+                    Act::CreateLb(0, asking(lb(true, None))),
                 ],
             ),
         ),

@@ -125,7 +125,8 @@ impl Bench {
 
     fn carry_out(&mut self, actions: Vec<Action>) {
         for Action { uid, effect } in actions {
-            let Effect::Frame { bytes: frame, .. } = effect else {
+            let (Effect::Frame { bytes: frame, .. } | Effect::Probe { bytes: frame, .. }) = effect
+            else {
                 self.events.push((uid, effect));
                 continue;
             };

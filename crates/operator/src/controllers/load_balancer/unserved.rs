@@ -5,17 +5,21 @@ use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::Lb;
-use harvester_lb_core::plan::{Goal, Keep, Next};
-use harvester_lb_core::spec::Refusal;
+use harvester_lb_core::plan::{self, Goal, Keep, LeftBehind, Next, View};
+use harvester_lb_core::sharing::group as membership;
+use harvester_lb_core::spec::{self, Refusal};
 use harvester_lb_core::unsupported::Unsupported;
+use harvester_lb_ipam::{Record, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::context::Context;
 use crate::controllers::invalid_object;
+use crate::controllers::load_balancer::group::Group;
+use crate::controllers::load_balancer::observe::Stored;
 use crate::controllers::load_balancer::walk::walk;
 use crate::controllers::load_balancer::write_status::drop_finalizers;
-use crate::controllers::load_balancer::{allocate, lease, release};
+use crate::controllers::load_balancer::{allocate, apply, lease, release};
 
 /// Handles an undecodable load balancer: it no longer waits for an address, and its condition shows the error.
 pub async fn invalid(
@@ -109,6 +113,7 @@ pub async fn nameless(
 /// Keeps the address of such a load balancer recorded, and releases the records of an earlier one of its name.
 async fn keep_address(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
     let further = allocate::keep(ctx, key, lb).await?;
+    end_earlier_service(ctx, key, lb, &further).await?;
     let stored = ctx.index.stores.lbs.get(key);
     // With the status that was just written.
     let newest = match stored.as_deref() {
@@ -116,6 +121,39 @@ async fn keep_address(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(),
         _ => lb,
     };
     release::release_extra_records(ctx, key, newest, further).await
+}
+
+/// Deletes the Service of an earlier load balancer of the name, whose address is to be released (REL-3): the garbage collector leaves it
+/// as long as another object owns it too.
+async fn end_earlier_service(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+    records: &[Record],
+) -> Result<(), WriteError> {
+    let stored = Stored::of(ctx, key);
+    let objects = stored.objects(key);
+    let Some(service) = objects.service else {
+        return Ok(());
+    };
+    let owner = spec::owner(&lb.metadata);
+    let asked = service.spec.as_ref();
+    let asked = asked.and_then(|spec| addr::parse(spec.load_balancer_ip.as_deref()?));
+    let is_left = |it: &&Record| Some(it.spec.addr) == asked && it.spec.owner != owner;
+    let left: Vec<Record> = records.iter().filter(is_left).cloned().collect();
+    let uid = lb.metadata.uid.as_deref().unwrap_or_default();
+    let is_shared = || Group::of(ctx, key).is_some_and(|group| group.has_holder());
+    if left.is_empty() || membership::is_owner(Some(service), uid) || is_shared() {
+        return Ok(());
+    }
+    let left = LeftBehind {
+        deleted: None,
+        bound: left,
+    };
+    if let Some(cleanup) = plan::cleanup(left, &objects) {
+        apply::apply(ctx, &View::of(lb, objects), &cleanup.plan).await?;
+    }
+    Ok(())
 }
 
 /// Whether the deletion of an object waits for a foreign finalizer. Those of the garbage collector and the legacy ones

@@ -46,8 +46,12 @@ pub fn wake(ctx: &Context, group: &Group) {
 
 /// Keeps the record and the Service of those that share an address up to date. Not called if the plan of a primary has just done so:
 /// it is gone, its spec is refused, it stays as it is for another reason, or it is a later one of the name. After it the annotations for
-/// kube-vip are those of the holder, once they are edited (KVA-1).
-pub async fn keep_up(ctx: &Context, group: &Group) -> Result<Requeue, WriteError> {
+/// kube-vip are those of the holder, once they are edited (KVA-1). `has_failed`: the reconcile of the primary.
+pub async fn keep_up(
+    ctx: &Context,
+    group: &Group,
+    has_failed: bool,
+) -> Result<Requeue, WriteError> {
     let snapshot = group.snapshot();
     let Some(holder) = snapshot.holder() else {
         return Ok(Requeue::AwaitChange);
@@ -60,6 +64,10 @@ pub async fn keep_up(ctx: &Context, group: &Group) -> Result<Requeue, WriteError
     let exists = ctx.index.stores.lbs.get(key).is_some();
     if record.spec.owner != to {
         hand_over(ctx, key, exists, record, &to).await?;
+    }
+    // IPA-6: the status of a primary that is tried again names the address before the Service has it.
+    if has_failed && is_unnamed(ctx, key, record) {
+        return Ok(Requeue::AwaitChange);
     }
     let stored = Stored::of(ctx, key);
     let objects = Objects {
@@ -84,6 +92,16 @@ pub async fn keep_up(ctx: &Context, group: &Group) -> Result<Requeue, WriteError
         }
     }
     Ok(Requeue::AwaitChange)
+}
+
+/// Whether the status of the primary does not name the address of the group.
+fn is_unnamed(ctx: &Context, key: &Key, record: &Record) -> bool {
+    let primary = ctx.index.stores.lbs.get(key);
+    let primary = primary.as_deref().and_then(Lb::as_valid);
+    primary.is_some_and(|lb| {
+        spec::owner(&lb.metadata) == record.spec.owner
+            && status::allocated(lb).and_then(addr::parse) != Some(record.spec.addr)
+    })
 }
 
 /// Writes the next owner into the record of a group (SHR-5). That the present one is gone, or shares the address no longer, a live

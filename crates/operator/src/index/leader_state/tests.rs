@@ -209,11 +209,10 @@ fn shr_3_a_load_balancer_is_woken_once_for_a_role() {
         let role = Role::Member { is_holder };
         BTreeMap::from([("a".to_owned(), role.clone()), ("b".to_owned(), role)])
     };
-    let (a, b) = (Key::new("ns", "a"), Key::new("ns", "b"));
+    let all = ["a", "b"].map(|name| Key::new("ns", name));
     leader.saw_role(&group, "b", roles(true).get("b"));
-    assert_eq!(leader.outdated_roles(&group, &roles(true)), [a.clone()]);
+    assert_eq!(leader.outdated_roles(&group, &roles(true)), all[..1]);
     assert_eq!(leader.outdated_roles(&group, &roles(true)), []);
-    let all = [a, b];
     assert_eq!(leader.outdated_roles(&group, &roles(false)), all);
     assert_eq!(leader.outdated_roles(&group, &BTreeMap::new()), all);
     assert_eq!(leader.outdated_roles(&group, &BTreeMap::new()), []);
