@@ -61,13 +61,13 @@ fn owners(meta: &ObjectMeta) -> impl Iterator<Item = (&str, &str)> {
 
 /// Determines the part of a load balancer.
 pub(crate) fn part<'a>(objects: &Objects<'_>, lb: &Lb<'a>, reason: &'a str) -> Part<'a> {
+    // Also of one that asks for another one's address, or its own.
+    let is_taken = reason == "NameConflict" && lb.given.is_empty();
+    if is_taken && lives_without_primary(objects, &lb.key) {
+        return Part::NameTaken;
+    }
     let Some(named) = primary(&lb.object.metadata) else {
-        let is_taken = reason == "NameConflict" && lb.given.is_empty();
-        return if is_taken && lives_without_primary(objects, &lb.key) {
-            Part::NameTaken
-        } else {
-            Part::None
-        };
+        return Part::None;
     };
     let shared = lb.condition("AddressShared");
     let role = shared
@@ -357,7 +357,7 @@ pub(crate) fn ports_of_others<'a>(
     (!keys.is_empty()).then(|| ports.collect())
 }
 
-/// Whether others share the address of a load balancer. Of cluster type, which has no Service, their status tells it.
+/// Whether others share the address of a load balancer: they own its Service. Of cluster type, which has none, their status tells it.
 pub(crate) fn has_others(objects: &Objects<'_>, lb: &Lb<'_>) -> bool {
     let service = objects.services.get(&lb.key);
     let shares = |other: &Lb<'_>| {
@@ -366,7 +366,7 @@ pub(crate) fn has_others(objects: &Objects<'_>, lb: &Lb<'_>) -> bool {
             && part(objects, other, "") == Part::Secondary
     };
     service.is_some_and(|it| ports_of_others(objects, it, &lb.key).is_some())
-        || objects.lbs.values().any(shares)
+        || lb.object.spec.workload() == WorkloadType::Cluster && objects.lbs.values().any(shares)
 }
 
 /// As text: each port of a Service with its target, in the order of the numbers.

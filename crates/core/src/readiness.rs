@@ -1,8 +1,7 @@
 //! Readiness and extra conditions of a load balancer, from its observed state (section 9). Pure.
 
 use harvester_lb_api::condition::{self, Condition, READY};
-use harvester_lb_api::{keys, meta};
-use harvester_lb_ipam::{AddressConflict, Explanation, Standing, addr};
+use harvester_lb_ipam::{AddressConflict, Explanation, Standing};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
@@ -264,23 +263,6 @@ pub fn external_ip(service: &Service) -> Option<String> {
         .ingress
         .as_ref()?;
     ingress.first()?.ip.clone().filter(|ip| !ip.is_empty())
-}
-
-/// Whether kube-vip has yet to follow the last change of `spec.loadBalancerIP`: it announces another address, and until it announces
-/// that one it may announce each that the Service has requested in between (REL-4). Not if a user requests another address of kube-vip by
-/// annotation, or a DHCP server chooses it.
-pub fn is_announcement_behind(service: &Service) -> bool {
-    let spec = service.spec.as_ref();
-    let wanted = spec.and_then(|spec| addr::parse(spec.load_balancer_ip.as_deref()?));
-    let external = external_ip(service).and_then(|ip| addr::parse(&ip));
-    let is_told_another =
-        meta::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
-    match (wanted, external) {
-        (Some(wanted), Some(external)) => {
-            wanted != external && !wanted.is_unspecified() && !is_told_another
-        }
-        _ => false,
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Deref;
 
 use harvester_lb_api::keys;
-use harvester_lb_api::meta::{Decoded, Undecodable};
+use harvester_lb_api::meta::{self, Decoded, Undecodable};
 use k8s_openapi::api::core::v1::{
     LoadBalancerIngress, LoadBalancerStatus, Node, Service, ServiceSpec, ServiceStatus,
 };
@@ -101,6 +101,18 @@ pub fn shown_addresses(service: &Service) -> Vec<IpAddr> {
     shown.sort();
     shown.dedup();
     shown
+}
+
+/// The address that is announced for a Service of this operator although it asks for another one; `None` if a user requests it of
+/// kube-vip by annotation, or a DHCP server chooses it.
+pub fn announced_instead(service: &Service) -> Option<IpAddr> {
+    let meta = &service.metadata;
+    let is_told = meta::annotation(meta, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
+    let parsed = |text: &str| text.parse::<IpAddr>().ok();
+    let wanted = parsed(service.spec.as_ref()?.load_balancer_ip.as_deref()?)?;
+    let external = parsed(ingress(service).next()?)?;
+    let is_another = wanted != external && !wanted.is_unspecified();
+    (is_ours(meta) && is_another && !is_told).then_some(external)
 }
 
 /// The `ip` of each entry of `status.loadBalancer.ingress`, as text. Entries without one are skipped (REC-2).

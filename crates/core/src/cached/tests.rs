@@ -562,3 +562,39 @@ fn ipa_8_records_whose_name_is_no_address_are_for_later_kinds() {
     let sound = decoded("10.0.0.5", spec("10.0.0.5", "Bound"));
     assert!(matches!(sound, Allocation::Valid { .. }));
 }
+
+#[test]
+fn rel_4_what_is_announced_although_the_service_asks_for_another_address() {
+    let (two, three) = (Some("10.0.0.2"), Some("10.0.0.3"));
+    let cases = [
+        (None, None, None, true, false),
+        (three, None, None, true, false),
+        (None, two, None, true, false),
+        (three, three, None, true, false),
+        (three, two, None, true, true),
+        // A DHCP server, or a user, chooses the address.
+        (Some("0.0.0.0"), two, None, true, false),
+        (three, two, two, true, false),
+        // Somebody else's.
+        (three, two, None, false, false),
+    ];
+    for (asked, shown, annotation, is_ours, wanted) in cases {
+        let ingress: Vec<_> = shown.into_iter().map(|ip| json!({"ip": ip})).collect();
+        let annotation = annotation.map(|it| json!({ keys::ANNOTATION_KUBE_VIP_ADDRESSES: it }));
+        let kind = if is_ours { "LoadBalancer" } else { "Other" };
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"name": "a", "annotations": annotation, "ownerReferences": [{
+                "apiVersion": "loadbalancer.harvesterhci.io/v1beta1", "kind": kind, "name": "a", "uid": "u",
+            }]},
+            "spec": {"loadBalancerIP": asked},
+            "status": {"loadBalancer": {"ingress": ingress}},
+        }))
+        .unwrap();
+        let announced = announced_instead(&service);
+        let wanted = shown.filter(|_| wanted).and_then(|ip| ip.parse().ok());
+        assert_eq!(
+            announced, wanted,
+            "{asked:?} {shown:?} {annotation:?} {is_ours}"
+        );
+    }
+}

@@ -50,14 +50,16 @@ pub fn cleanup(left: LeftBehind, objects: &Objects<'_>) -> Option<Cleanup> {
     if deleted.is_none() && bound.is_empty() {
         return None;
     }
+    let are_its = deleted.as_ref().is_some_and(|deleted| {
+        let mut all = bound.iter().map(|record| &record.spec.owner.uid);
+        all.all(|uid| uid.to_string() == deleted.uid)
+    });
     let is_gone = deleted.as_ref().is_some_and(|deleted| {
-        let is_its = |record: &Record| record.spec.owner.uid.to_string() == deleted.uid;
-        !deleted.final_state_unknown
-            && bound.iter().all(is_its)
-            && !objects.are_of_another(&deleted.uid)
+        !deleted.final_state_unknown && are_its && !objects.are_of_another(&deleted.uid)
     });
     let steps = take_down::deletions(objects, Vec::new());
-    let had_service = deleted.is_none_or(|deleted| deleted.had_service);
+    // An earlier one of the name may have had a Service although the last one, of cluster type, had none.
+    let had_service = !are_its || deleted.is_none_or(|deleted| deleted.had_service);
     Some(Cleanup {
         verify_absence: !is_gone,
         plan: Plan::new(steps, OnFailure::Stop, Report::None(Next::AwaitChange)),

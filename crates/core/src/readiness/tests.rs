@@ -190,32 +190,6 @@ fn rec_2_an_ingress_entry_without_an_address_is_none() {
     );
 }
 
-#[test]
-fn rel_4_kube_vip_is_behind_while_it_announces_another_address_than_the_service_asks_for() {
-    let cases = [
-        (None, None, None, false),
-        (Some("10.0.0.3"), None, None, false),
-        (None, Some("10.0.0.2"), None, false),
-        (Some("10.0.0.3"), Some("10.0.0.3"), None, false),
-        (Some("10.0.0.3"), Some("10.0.0.2"), None, true),
-        // A DHCP server, or a user, chooses the address.
-        (Some("0.0.0.0"), Some("10.0.0.2"), None, false),
-        (Some("10.0.0.3"), Some("10.0.0.2"), Some("10.0.0.2"), false),
-    ];
-    for (asked, shown, annotation, wanted) in cases {
-        let ingress: Vec<_> = shown.into_iter().map(|ip| json!({"ip": ip})).collect();
-        let annotation = annotation.map(|it| json!({ keys::ANNOTATION_KUBE_VIP_ADDRESSES: it }));
-        let service: Service = serde_json::from_value(json!({
-            "metadata": {"annotations": annotation},
-            "spec": {"loadBalancerIP": asked},
-            "status": {"loadBalancer": {"ingress": ingress}},
-        }))
-        .unwrap();
-        let is_behind = is_announcement_behind(&service);
-        assert_eq!(is_behind, wanted, "{asked:?} {shown:?} {annotation:?}");
-    }
-}
-
 /// A load balancer with this address.
 fn present(address: &str, standing: Standing) -> Present<'_> {
     Present {

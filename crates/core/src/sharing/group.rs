@@ -54,27 +54,18 @@ pub enum Role {
 
 /// The role of each load balancer, by name.
 pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
-    let group = group(stored);
-    let held_by = stored
-        .record
-        .map_or(HeldBy { name: "", uid: "" }, |it| it.0);
-    let is_held = stored.record.is_some();
+    let mut group = group(stored);
+    let is_taken = is_name_taken(stored, &group);
+    if is_taken {
+        // It is not the primary of those that share the address of an earlier one: its type and its pool do not count.
+        group.primary = None;
+    }
     let mut roles = BTreeMap::new();
     let mut accepted = Vec::new();
     for wish in &stored.lbs {
         let lb = &wish.candidate;
         let is_primary = lb.name == stored.name;
         let role = if is_primary {
-            // Without a record, as it was deleted by hand, the owners of the Service tell whose it is; of cluster type the status.
-            let is_taken = if is_held {
-                membership::is_name_taken(lb, &group, held_by)
-            } else {
-                let is_its = match lb.workload {
-                    WorkloadType::Vm => is_owner(stored.service, lb.uid),
-                    WorkloadType::Cluster => lb.names_address,
-                };
-                !group.members.is_empty() && !is_its
-            };
             is_taken.then_some(Role::NameTaken)
         } else if wish.ports.is_none() {
             None
@@ -131,6 +122,22 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
         roles.insert(name.to_owned(), role);
     }
     roles
+}
+
+/// Whether others share the address of an earlier load balancer of the name (SHR-6). Without a record, as it was deleted by hand, the
+/// owners of the Service tell whose it is; of cluster type the status.
+fn is_name_taken(stored: &Stored<'_>, group: &Group<'_>) -> bool {
+    let Some(lb) = &group.primary else {
+        return false;
+    };
+    if let Some((held_by, _)) = stored.record {
+        return membership::is_name_taken(lb, group, held_by);
+    }
+    let is_its = match lb.workload {
+        WorkloadType::Vm => is_owner(stored.service, lb.uid),
+        WorkloadType::Cluster => lb.names_address,
+    };
+    !group.members.is_empty() && !is_its
 }
 
 /// The load balancer that is to own the record of the group's address (SHR-5); `None` if nobody shares it.

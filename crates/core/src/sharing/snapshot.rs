@@ -106,7 +106,7 @@ impl<'a> Snapshot<'a> {
 }
 
 /// Which of its records is that of the group's address, while it moves from one to another (REL-4): the one that the Service asks
-/// for, else the one that the primary's status names, else the lowest.
+/// for, else the one that the primary's status names, else one that another's does, else the lowest.
 fn main_record<'a>(
     key: &Key,
     parties: &[Party<'_>],
@@ -127,6 +127,10 @@ fn main_record<'a>(
     };
     find(asked)
         .or_else(|| find(allocated(primary()?)))
+        .or_else(|| {
+            let mut all = parties.iter().filter_map(|party| party.lb.as_valid());
+            all.find_map(|lb| find(allocated(lb)))
+        })
         .or_else(|| records.iter().min_by_key(|record| record.spec.addr))
 }
 

@@ -90,23 +90,26 @@ pub async fn ensure_absent(ctx: &Context, key: &Key) -> Result<(), WriteError> {
     )))
 }
 
-/// Verifies that the owner of a record is gone: there is no load balancer of its name, or a later one whose status does not name the
-/// address (IPA-3 a).
+/// Verifies that the owner of records, the load balancer of this name, is gone: there is none, or a later one whose status names none of
+/// the addresses (IPA-3 a).
 ///
 /// # Errors
 /// `Conflict` if not; the store has it.
-pub async fn ensure_gone(ctx: &Context, record: &Record) -> Result<(), WriteError> {
-    let key = cached::key(&record.spec.owner.id);
-    let has_it = |lb: &LoadBalancer| {
-        spec::owner(&lb.metadata) == record.spec.owner
-            || status::allocated(lb).and_then(addr::parse) == Some(record.spec.addr)
-    };
-    match ctx.client.get_live::<LoadBalancer>(&key).await? {
-        Some(lb) if has_it(&lb) => Err(WriteError::Conflict(format!(
-            "LoadBalancer {key} exists, the store was behind"
-        ))),
-        _ => Ok(()),
+pub async fn ensure_gone(ctx: &Context, key: &Key, records: &[Record]) -> Result<(), WriteError> {
+    let live = ctx.client.get_live::<LoadBalancer>(key).await?;
+    let has_any = live.is_some_and(|lb| {
+        let (owner, named) = (
+            spec::owner(&lb.metadata),
+            status::allocated(&lb).and_then(addr::parse),
+        );
+        let mut all = records.iter().map(|record| &record.spec);
+        all.any(|it| it.owner == owner || Some(it.addr) == named)
+    });
+    if has_any {
+        let why = format!("LoadBalancer {key} exists, the store was behind");
+        return Err(WriteError::Conflict(why));
     }
+    Ok(())
 }
 
 /// Verifies that the owner of a shared address, if it has another name than the group, shares it no longer: it is gone, names another

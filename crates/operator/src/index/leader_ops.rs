@@ -147,7 +147,8 @@ impl Index {
         self.with_leader(|leader| leader.forget(name, known));
     }
 
-    /// Whether a record that its owner no longer needs may be released now (IPA-3, IPA-9).
+    /// Whether a record that its owner no longer needs may be released now (IPA-3, IPA-9). A refusal because others are about to share
+    /// it is noted: their end brings the owner back.
     pub fn may_release(&self, record: &Record, now: Micros) -> Result<ReleaseVerdict, NotLeader> {
         let RecordSpec { addr, owner, .. } = &record.spec;
         self.with_leader(|leader| {

@@ -11,7 +11,7 @@ use super::specs::lb_key;
 
 /// Expiry of a lease that is valid, and of one that is over.
 const VALID: &str = "2100-01-01T00:00:00.000000Z";
-const OVER: &str = "2000-01-01T00:00:00.000000Z";
+pub(crate) const OVER: &str = "2000-01-01T00:00:00.000000Z";
 
 /// What the DHCP process does about a load balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ pub(crate) fn left(server: &Server) -> Vec<Key> {
     left.map(|(key, _)| key.clone()).collect()
 }
 
-fn owner_of(record: &Value) -> Key {
+pub(crate) fn owner_of(record: &Value) -> Key {
     let owner = &record["spec"]["owner"];
     let text = |field: &str| owner[field].as_str().unwrap_or_default().to_owned();
     Key::new(text("namespace"), text("name"))

@@ -30,6 +30,8 @@ struct Lb {
     /// That of its former version: a write of the operator may come from a copy of it.
     was: Option<String>,
     workload: Option<String>,
+    /// It is being deleted, and a finalizer holds it.
+    is_leaving: bool,
     /// The operator has written its status since its spec was last changed.
     answered: bool,
     /// When the operator of this term has written its status.
@@ -57,6 +59,11 @@ struct Shown {
     /// Addresses written into it by a user or a late request: not the operator's fault until it has had time to correct
     /// them.
     excused: BTreeSet<String>,
+    /// Addresses that kube-vip announced late, when the Service no longer asked for them and they were released: the operator recreates
+    /// the Service (REL-4).
+    late: BTreeSet<String>,
+    /// Number of the last event by which somebody else has changed it.
+    changed_at: u64,
 }
 
 /// The state from which the rules are checked.
@@ -76,6 +83,10 @@ pub(crate) struct Oracle {
     released_by_hand: BTreeSet<String>,
     /// Uids of load balancers with a lease, and the addresses that they had by one.
     leased: BTreeSet<(String, Option<String>)>,
+    /// The valid leases by the names of their records: load balancer, its uid, the address.
+    leases: BTreeMap<Key, (Key, String, String)>,
+    /// Number of events.
+    events: u64,
 }
 
 fn text(value: &Value, pointer: &str) -> Option<String> {
@@ -98,6 +109,7 @@ impl Lb {
                 .as_str()
                 .map(str::to_owned),
             was: None,
+            is_leaving: !object["metadata"]["deletionTimestamp"].is_null(),
             workload: text(object, "/spec/workloadType"),
             answered: false,
             written_at: None,
@@ -181,6 +193,7 @@ fn is_ours(object: &Value, key: &Key) -> bool {
 impl Oracle {
     /// Applies a change and checks the rules.
     pub(crate) fn event(&mut self, event: &Event) -> Result<(), Failure> {
+        self.events += 1;
         match event.kind {
             Kind::Lb => self.lb(event),
             Kind::Record => self.record(event),
@@ -307,13 +320,24 @@ impl Oracle {
         }
     }
 
-    /// The record of a lease: which addresses a load balancer has had by one.
+    /// The record of a lease: which addresses a load balancer has had by one, and which it has.
     fn lease(&mut self, event: &Event) {
-        let Some(record) = &event.after else { return };
-        let uid = text(record, "/spec/owner/uid").unwrap_or_default();
+        let Some(record) = &event.after else {
+            self.leases.remove(&event.key);
+            return;
+        };
+        let text = |pointer| text(record, pointer).unwrap_or_default();
+        let (uid, address) = (text("/spec/owner/uid"), text("/spec/address"));
         let is_bound = record["spec"]["phase"] == "Bound";
-        self.leased
-            .insert((uid, text(record, "/spec/address").filter(|_| is_bound)));
+        let bound = Some(address.clone()).filter(|_| is_bound && !address.is_empty());
+        self.leased.insert((uid.clone(), bound));
+        let is_lease = is_bound || record["spec"]["phase"] == "Releasing";
+        if is_lease && text("/spec/lease/expiresAt") != leases::OVER {
+            let owner = leases::owner_of(record);
+            self.leases.insert(event.key.clone(), (owner, uid, address));
+        } else {
+            self.leases.remove(&event.key);
+        }
     }
 
     fn record(&mut self, event: &Event) -> Result<(), Failure> {
@@ -412,14 +436,24 @@ impl Oracle {
             );
         }
         if let Some(service) = self.services.get(&before.of()) {
-            let shows = [&service.asked, &service.announced]
-                .into_iter()
-                .flatten()
-                .any(|a| a == address);
+            let asks = service.asked.as_ref() == Some(address);
+            let announces = service.announced.as_ref() == Some(address);
+            // The operator has read the Service just before somebody changed it.
+            let is_just_changed = service.changed_at + 1 >= self.events;
             must!(
                 "IPA-3",
-                !shows || service.excused.contains(address),
+                !asks && (!announces || is_just_changed) || service.excused.contains(address),
                 "{address} is released although the Service of {owner} shows it: {service:?}"
+            );
+            let is_living = lb.is_some_and(|lb| lb.uid == *uid);
+            let announced = service.announced.as_ref();
+            let announced = announced.filter(|it| self.records.contains_key(*it));
+            let is_by_dhcp = service.asked.as_deref() == Some("0.0.0.0");
+            let is_behind = announced.is_some() && service.announced != service.asked;
+            must!(
+                "REL-4",
+                !is_living || !is_behind || is_by_dhcp || is_just_changed,
+                "{address} is released although kube-vip has yet to follow the Service of {owner}: {service:?}"
             );
         }
         Ok(())
@@ -449,27 +483,36 @@ impl Oracle {
             uid: text(object, "/metadata/uid").unwrap(),
             asked: text(object, "/spec/loadBalancerIP"),
             announced: text(object, "/status/loadBalancer/ingress/0/ip"),
-            excused: BTreeSet::new(),
+            ..Shown::default()
         };
         let before = self.services.get(key).filter(|b| b.uid == now.uid);
         let news = before.is_none_or(|b| b.asked != now.asked);
         if let Some(before) = before {
             now.excused.clone_from(&before.excused);
+            now.late.clone_from(&before.late);
+            now.changed_at = before.changed_at;
+        }
+        if event.by != By::Operator {
+            now.changed_at = self.events;
         }
         match event.by {
             By::User | By::Late => now.excused.extend(now.asked.clone()),
             By::Operator => {
                 if let Some(asked) = now.asked.as_ref().filter(|_| news) {
                     now.excused.remove(asked);
+                    now.late.remove(asked);
                 }
             }
-            // kube-vip gets late to a request that was replaced since: the operator may have released that address just now, and
-            // recreates the Service (REL-4).
             By::Cluster => {
                 let is_new = before.is_none_or(|b| b.announced != now.announced);
+                let is_its = |it: &String| {
+                    let record = self.records.get(it).filter(|record| record.bound);
+                    record.is_some_and(|record| record.of() == *key)
+                };
                 let late = now.announced.clone().filter(|_| is_new);
-                now.excused
-                    .extend(late.filter(|it| Some(it) != now.asked.as_ref()));
+                let late = late.filter(|it| now.asked.as_ref() != Some(it) && !is_its(it));
+                now.late
+                    .extend(late.filter(|_| now.asked.as_deref() != Some("0.0.0.0")));
             }
         }
         if event.by == By::Operator
@@ -484,6 +527,11 @@ impl Oracle {
                 let lease = (lb.uid.clone(), Some(address.clone()));
                 lb.dhcp && self.leased.contains(&lease)
             };
+            // It is served for those that share it, whether the status of one that goes has named it or not.
+            let others_have = |address: &String| {
+                let mut others = self.lbs.values();
+                others.any(|it| it.names(key) && it.committed.as_ref() == Some(address))
+            };
             must!(
                 "DHC-1",
                 !of_this
@@ -497,6 +545,7 @@ impl Oracle {
                 "IPA-6",
                 !of_this
                     || is_leased(asked)
+                    || (lb.is_leaving && others_have(asked))
                     || [&lb.committed, &lb.excused].contains(&&Some(asked.clone())),
                 "the Service of {key} is given {asked} before its status: {:?}",
                 lb.committed
@@ -531,8 +580,8 @@ impl Oracle {
             let leased = leased.filter(|_| !has_lease);
             // kube-vip may go on announcing that of an earlier one, which is given back once nothing shows it.
             let is_left = |address: &&String| {
-                let mut leases = self.leased.iter();
-                leases.any(|(uid, leased)| *uid != lb.uid && leased.as_ref() == Some(*address))
+                let mut leases = self.leases.values();
+                leases.any(|(of, uid, at)| of == key && *uid != lb.uid && at == *address)
             };
             let leased = leased.filter(|address| !is_left(address));
             must!(
@@ -565,6 +614,7 @@ impl Oracle {
                     "REL-3",
                     record.is_none_or(|r| r.of() == *key)
                         || service.excused.contains(address)
+                        || service.late.contains(address)
                         || self.by_hand.contains(address),
                     "the Service of {key} shows {address}, which is Bound to {}",
                     record.map(|r| r.owner.to_string()).unwrap_or_default()

@@ -455,5 +455,28 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
                 ],
             ),
         ),
+        (
+            "who shares the address of an earlier load balancer stays, whatever the type of the later one of its name",
+            plan(
+                Style {
+                    watch: [10, 40, 10, 40, 40, 2, 40, 2],
+                    take: 14,
+                    progress: 19,
+                    user: 3,
+                    cluster: 22,
+                    time: 0,
+                    late: 5,
+                    stuck_moves: 1000,
+                    ..smooth
+                },
+                &[
+                    Act::CreateLb(1, lb(true, Some(2))),
+                    Act::CreateLb(2, of_project(true, Some(2))),
+                    Act::CreatePool(2, ranges(30, 33), 78, 1),
+                    Act::Ask(2, Asked::Primary(1)),
+                    Act::RecreateLb(1, lb(false, Some(2))),
+                ],
+            ),
+        ),
     ]
 }

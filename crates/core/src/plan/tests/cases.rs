@@ -445,6 +445,13 @@ fn rel_3_a_deleted_one_loses_its_service_and_slice_before_its_address() {
     assert_eq!(made.release.len(), 1);
     // IPA-3: a record of another uid may be that of a later load balancer of the name.
     assert!(cleanup(left("u-b"), &objects).unwrap().verify_absence);
+    // Or of an earlier one, which may have had a Service although the deleted one, of cluster type, had none.
+    for (uid, wanted) in [("u-a", false), ("u-b", true)] {
+        let mut left = left(uid);
+        left.deleted.as_mut().unwrap().had_service = false;
+        let verifies = cleanup(left, &objects).unwrap().verify_service;
+        assert_eq!(verifies, wanted, "{uid}");
+    }
 }
 
 #[test]

@@ -3,8 +3,11 @@
 use std::net::IpAddr;
 
 use harvester_lb_api::{LoadBalancer, keys, meta};
+use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::address_move::{ObservedService, Shown};
-use harvester_lb_core::plan::{self, Address};
+use harvester_lb_core::cached::{self, Allocation, CachedService};
+use harvester_lb_core::dhcp::record;
+use harvester_lb_core::plan::{self, Address, Objects};
 use harvester_lb_core::{detail_events, readiness};
 use harvester_lb_ipam::{Phase, addr};
 use harvester_lb_object::Key;
@@ -12,6 +15,7 @@ use k8s_openapi::api::core::v1::Service;
 use tokio::time::{Duration, Instant};
 use tracing::info;
 
+use crate::clock;
 use crate::context::Context;
 use crate::index::leader_ops::ObservedMove;
 
@@ -22,7 +26,7 @@ const NODE_NAME_LIMIT: usize = 253;
 /// need not be (REL-4).
 ///
 /// kube-vip can miss a change of a Service's address, and some versions ignore each. Recreating the Service helps.
-pub fn observe_move(
+fn observe_move(
     ctx: &Context,
     key: &Key,
     service: &Service,
@@ -48,6 +52,30 @@ pub fn observe_move(
     remaining
 }
 
+/// Updates the move of a Service to its address, and deletes it if kube-vip has ignored the change for too long; the event of the
+/// deletion brings the load balancer back, which creates it anew. Returns the remaining time until then (REL-4).
+pub async fn move_on(
+    ctx: &Context,
+    key: &Key,
+    service: &CachedService,
+    address: &Address,
+) -> Result<Option<Duration>, WriteError> {
+    let remaining = observe_move(ctx, key, service, address);
+    if remaining == Some(Duration::ZERO) {
+        let objects = Objects {
+            key,
+            service: Some(service),
+            slice: None,
+        };
+        // One that a finalizer holds in deletion is deleted already.
+        if let Some(from) = objects.deletable_service() {
+            ctx.client.delete::<Service>(key, from).await?;
+        }
+        ctx.index.moved_service_deleted(key);
+    }
+    Ok(remaining)
+}
+
 /// The address that a Service shows, compared with the desired one.
 fn shown(ctx: &Context, key: &Key, service: &Service, address: &Address) -> Shown {
     let Some(external) = readiness::external_ip(service).and_then(|ip| addr::parse(&ip)) else {
@@ -58,10 +86,11 @@ fn shown(ctx: &Context, key: &Key, service: &Service, address: &Address) -> Show
         .iter()
         .any(|r| r.spec.phase == Phase::Bound && r.spec.addr == external);
     let is_desired = addr::parse(&address.load_balancer_ip) == Some(external);
+    let is_kube_vips = address.load_balancer_ip == keys::DHCP_ADDRESS;
     // An address announced only after the release of its record may have another owner by now.
     if is_to_leave
         || plan::shows_other_address(service, address) && ctx.index.record(external).is_some()
-        || !is_desired && is_left_lease(ctx, key, external, address)
+        || !is_desired && is_leased(ctx, key, external, is_kube_vips)
     {
         Shown::Previous
     } else if is_desired {
@@ -71,15 +100,31 @@ fn shown(ctx: &Context, key: &Key, service: &Service, address: &Address) -> Show
     }
 }
 
-/// Whether an address is the lease of the load balancer, or of an earlier one of its name, that waits for the Service to leave it before it
-/// is given back (DHC-4). kube-vip asks a server for the one that the load balancer itself had (DHC-6).
-fn is_left_lease(ctx: &Context, key: &Key, external: IpAddr, address: &Address) -> bool {
-    let is_kube_vips = address.load_balancer_ip == keys::DHCP_ADDRESS;
-    let stored = ctx.index.stores.lbs.get(key);
-    let own = stored.and_then(|lb| lb.meta().uid.clone());
-    let mut leases = ctx.index.leases_of(key).into_iter();
-    leases.any(|(uid, leased)| {
-        leased == external && !(is_kube_vips && own.as_ref() == Some(&uid.to_string()))
+/// Whether kube-vip announces an address from which the Service is to move, and not the one that the Service asks for. Until it announces
+/// that one it may announce each that the Service has asked for in between (REL-4). It ends: else the Service is recreated.
+pub fn is_behind(ctx: &Context, key: &Key, service: &Service) -> bool {
+    cached::announced_instead(service).is_some_and(|external| {
+        ctx.index.record(external).is_some() || is_leased(ctx, key, external, false)
+    })
+}
+
+/// Whether a load balancer of this name has leased an address, and the lease is valid by the clock of this host. It waits for the Service
+/// to leave that address before it is given back (DHC-4). `is_own_excepted`: kube-vip asks a server for the address that the load
+/// balancer itself had (DHC-6).
+fn is_leased(ctx: &Context, key: &Key, address: IpAddr, is_own_excepted: bool) -> bool {
+    let stores = &ctx.index.stores;
+    let lb = stores.lbs.get(key);
+    let own = lb.and_then(|lb| lb.meta().uid.clone());
+    let now = clock::now();
+    ctx.index.leases_of(key).into_iter().any(|(uid, leased)| {
+        let name = Key::new("", record::name(&uid));
+        let held = match stores.allocations.get(&name).as_deref() {
+            Some(Allocation::Lease(record)) => record.spec.phase.lease().copied(),
+            _ => None,
+        };
+        let is_valid = held.is_some_and(|held| !held.is_expired(now));
+        let is_excepted = is_own_excepted && own.as_ref() == Some(&uid.to_string());
+        leased == address && is_valid && !is_excepted
     })
 }
 

@@ -18,7 +18,7 @@ use harvester_lb_core::sharing::snapshot::{Party, Snapshot};
 use harvester_lb_core::sharing::telling::{self, Shared};
 use harvester_lb_core::spec::{self, Checked, VmSpec};
 use harvester_lb_core::status::{self, Readiness};
-use harvester_lb_ipam::Record;
+use harvester_lb_ipam::{Record, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -86,16 +86,19 @@ impl Group {
         self.snapshot().holder().is_some()
     }
 
-    /// The records that an earlier load balancer of the name has left besides that of the address, `main`.
+    /// The records that an earlier load balancer of the name has left besides that of the address, `main`. Not what the status of the
+    /// present one names.
     pub fn left_records(&self, main: &Record) -> Vec<Record> {
-        let mut parties = self.parties.iter().map(|party| party.lb.meta());
-        let primary = parties.find(|meta| meta.name.as_deref() == Some(&*self.key.name));
-        let primary = primary.map(spec::owner);
+        let mut parties = self.parties.iter().map(|party| &party.lb);
+        let primary = parties.find(|lb| lb.meta().name.as_deref() == Some(&*self.key.name));
+        let owner = primary.map(|lb| spec::owner(lb.meta()));
+        let named = primary.and_then(|lb| addr::parse(status::allocated(lb.as_valid()?)?));
         let is_left = |record: &&Record| {
-            let owner = &record.spec.owner;
-            record.spec.addr != main.spec.addr
-                && owner.id == cached::id(&self.key)
-                && primary.as_ref() != Some(owner)
+            let it = &record.spec;
+            it.addr != main.spec.addr
+                && it.owner.id == cached::id(&self.key)
+                && Some(&it.owner) != owner.as_ref()
+                && Some(it.addr) != named
         };
         self.records.iter().filter(is_left).cloned().collect()
     }

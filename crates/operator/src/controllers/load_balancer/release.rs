@@ -7,9 +7,9 @@ use std::net::IpAddr;
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached::{self, Lb};
 use harvester_lb_core::desired::Ownership;
 use harvester_lb_core::plan::{self, View};
-use harvester_lb_core::{cached, readiness};
 use harvester_lb_ipam::{Blocked, Phase, Record};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -17,6 +17,7 @@ use tracing::debug;
 
 use crate::clock;
 use crate::context::Context;
+use crate::controllers::load_balancer::announcement;
 use crate::controllers::load_balancer::apply;
 use crate::controllers::load_balancer::group;
 use crate::controllers::load_balancer::observe::Stored;
@@ -110,12 +111,13 @@ pub async fn release_left(
     key: &Key,
     records: Vec<Record>,
 ) -> Result<bool, WriteError> {
-    if !is_any_due(ctx, key, &records) {
+    // The answer for one of the name that cannot be decoded could not be decoded either.
+    let stored = ctx.index.stores.lbs.get(key);
+    let is_unreadable = matches!(stored.as_deref(), Some(Lb::Invalid(..)));
+    if is_unreadable || !is_any_due(ctx, key, &records) {
         return Ok(records.is_empty());
     }
-    for record in &records {
-        live::ensure_gone(ctx, record).await?;
-    }
+    live::ensure_gone(ctx, key, &records).await?;
     release_unshown(ctx, key, records).await
 }
 
@@ -131,7 +133,7 @@ fn is_any_due(ctx: &Context, key: &Key, records: &[Record]) -> bool {
         record.spec.phase == Phase::Bound && !is_not_yet
     };
     let service = ctx.index.stores.services.get(key);
-    let is_behind = service.is_some_and(|it| readiness::is_announcement_behind(&it));
+    let is_behind = service.is_some_and(|it| announcement::is_behind(ctx, key, &it));
     !is_behind && !is_undecodable(ctx, key) && records.iter().any(is_due)
 }
 
@@ -142,7 +144,7 @@ async fn release_unshown(
     records: Vec<Record>,
 ) -> Result<bool, WriteError> {
     let service = ctx.client.get_live::<Service>(key).await?;
-    let is_behind = |it: &Service| readiness::is_announcement_behind(it);
+    let is_behind = |it: &Service| announcement::is_behind(ctx, key, it);
     if service.as_ref().is_some_and(is_behind) {
         debug!(lb = %key, reason = "kube-vip has yet to announce the address that the Service asks for", "addresses not released");
         return Ok(false);

@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::context::Context;
 use crate::controllers::invalid_object;
+use crate::controllers::live;
 use crate::controllers::load_balancer::group::Group;
 use crate::controllers::load_balancer::observe::Stored;
 use crate::controllers::load_balancer::walk::walk;
@@ -113,13 +114,13 @@ pub async fn nameless(
 /// Keeps the address of such a load balancer recorded, and releases the records of an earlier one of its name.
 async fn keep_address(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
     let further = allocate::keep(ctx, key, lb).await?;
-    end_earlier_service(ctx, key, lb, &further).await?;
     let stored = ctx.index.stores.lbs.get(key);
     // With the status that was just written.
     let newest = match stored.as_deref() {
         Some(Lb::Valid(newest)) => newest,
         _ => lb,
     };
+    end_earlier_service(ctx, key, newest, &further).await?;
     release::release_extra_records(ctx, key, newest, further).await
 }
 
@@ -151,6 +152,8 @@ async fn end_earlier_service(
         bound: left,
     };
     if let Some(cleanup) = plan::cleanup(left, &objects) {
+        // From an old copy: it may be valid by now, and about to take the Service over.
+        live::ensure_unchanged(ctx, key, lb).await?;
         apply::apply(ctx, &View::of(lb, objects), &cleanup.plan).await?;
     }
     Ok(())

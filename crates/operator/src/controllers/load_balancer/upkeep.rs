@@ -1,13 +1,15 @@
 //! What is done under the key of a group's name besides the reconcile of the load balancer of that name: the record and the Service of
 //! those that share an address, while no plan of a primary writes them (SHR-5, SHR-6).
 
+use std::time::Duration;
+
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_api::condition::{self, READY};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb};
 use harvester_lb_core::kube_vip_annotations::Source;
-use harvester_lb_core::plan::{self, Objects, View};
+use harvester_lb_core::plan::{self, Address, Objects, View};
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::service::{self, Others};
 use harvester_lb_core::sharing::snapshot::Snapshot;
@@ -17,6 +19,7 @@ use harvester_lb_object::Key;
 
 use crate::clock;
 use crate::context::Context;
+use crate::controllers::load_balancer::announcement;
 use crate::controllers::load_balancer::apply;
 use crate::controllers::load_balancer::group::{Group, members};
 use crate::controllers::load_balancer::observe::Stored;
@@ -65,7 +68,8 @@ pub async fn keep_up(
     if record.spec.owner != to {
         hand_over(ctx, key, exists, record, &to).await?;
     }
-    // IPA-6: the status of a primary that is tried again names the address before the Service has it.
+    // IPA-6: the status of a primary that is tried again names the address before the Service has it. While that cannot be written,
+    // nobody joins or leaves.
     if has_failed && is_unnamed(ctx, key, record) {
         return Ok(Requeue::AwaitChange);
     }
@@ -82,16 +86,36 @@ pub async fn keep_up(
         plan::share::without_primary(&objects, &others, &members, &address, &annotations, !exists);
     let none = LoadBalancer::default();
     apply::apply(ctx, &View::of(&none, objects), &plan).await?;
-    // The plan of an existing one releases what it can adopt; nobody else does it for one that is gone, or whose name is taken.
+    // The plan of an existing one moves the Service on, and releases what it has left; nobody else does it for one that is gone, or whose
+    // name is taken.
     let is_taken = matches!(snapshot.roles.get(&*key.name), Some(Role::NameTaken));
-    if !exists || is_taken {
-        let left = group.left_records(record);
-        let is_done = release::release_left(ctx, key, left).await?;
-        if is_done && !exists {
-            ctx.index.cleanup_complete(key);
-        }
+    if exists && !is_taken {
+        return Ok(Requeue::AwaitChange);
     }
-    Ok(Requeue::AwaitChange)
+    let left = group.left_records(record);
+    let recreate_in = move_on(ctx, key, record, &left).await?;
+    let is_done = release::release_left(ctx, key, left).await?;
+    if is_done && !exists {
+        ctx.index.cleanup_complete(key);
+    }
+    Ok(recreate_in.map_or(Requeue::AwaitChange, Requeue::After))
+}
+
+/// Moves the Service of a group whose primary is gone to its address, as the primary's plan would (REL-4).
+async fn move_on(
+    ctx: &Context,
+    key: &Key,
+    record: &Record,
+    left: &[Record],
+) -> Result<Option<Duration>, WriteError> {
+    let Some(service) = ctx.index.stores.services.get(key) else {
+        return Ok(None);
+    };
+    let Some(grant) = ctx.index.grant_of(record.spec.addr) else {
+        return Ok(None);
+    };
+    let address = Address::granted(&LoadBalancer::default(), grant, left.to_vec());
+    announcement::move_on(ctx, key, &service, &address).await
 }
 
 /// Whether the status of the primary does not name the address of the group.

@@ -10,16 +10,12 @@ use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::CachedService;
 use harvester_lb_core::desired::{self, Ownership};
-use harvester_lb_core::plan::{
-    self, Address, Applied, Goal, Kind, Next, Objects, ServiceOf, Sharing, View,
-};
+use harvester_lb_core::plan::{self, Applied, Goal, Kind, Next, ServiceOf, Sharing, View};
 use harvester_lb_core::sharing::service;
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::status;
 use harvester_lb_ipam::addr;
 use harvester_lb_object::Key;
-use k8s_openapi::api::core::v1::Service;
-use tokio::time::Duration;
 
 use crate::context::Context;
 use crate::controllers::load_balancer::apply::Outcome;
@@ -94,7 +90,7 @@ pub async fn walk(
                     service = own_service(ctx, key, &outcome)?;
                     if let Some(service) = &service {
                         announcement::note_node(ctx, key, newest, service);
-                        recreate_in = move_on(ctx, key, service, address).await?;
+                        recreate_in = announcement::move_on(ctx, key, service, address).await?;
                     }
                 }
                 ServiceOf::Group => {
@@ -127,7 +123,8 @@ pub async fn walk(
             Some(update) => &write_status::write_status(ctx, key, newest, update).await?,
             None => newest,
         };
-        if of != key && vm.is_some_and(|vm| has_ports_by_now(ctx, key, of, written, vm)) {
+        let is_told = of != key && conclusion.status.is_some();
+        if is_told && vm.is_some_and(|vm| has_ports_by_now(ctx, key, of, written, vm)) {
             ctx.index.queues.lbs.add(key.clone());
         }
         release::release_extra_records(ctx, key, written, extra_records).await?;
@@ -203,28 +200,4 @@ fn own_service(
             "Service {key} has another owner"
         ))),
     }
-}
-
-/// Updates the move of a Service to its address, and deletes it if kube-vip has ignored the change for too long; the event of the
-/// deletion brings the load balancer back, which creates it anew. Returns the remaining time until then (REL-4).
-async fn move_on(
-    ctx: &Context,
-    key: &Key,
-    service: &CachedService,
-    address: &Address,
-) -> Result<Option<Duration>, WriteError> {
-    let remaining = announcement::observe_move(ctx, key, service, address);
-    if remaining == Some(Duration::ZERO) {
-        let objects = Objects {
-            key,
-            service: Some(service),
-            slice: None,
-        };
-        // One that a finalizer holds in deletion is deleted already.
-        if let Some(from) = objects.deletable_service() {
-            ctx.client.delete::<Service>(key, from).await?;
-        }
-        ctx.index.moved_service_deleted(key);
-    }
-    Ok(remaining)
 }

@@ -371,6 +371,7 @@ async fn rel_4_nothing_is_released_while_kube_vip_announces_an_earlier_address()
         let left = record("10.0.0.3", 8, "Bound", "u-a");
         server.put(&path, left.clone());
         let ctx = leader(&server, pool(&json!({})), &lb);
+        knows(&ctx, 7, &record("10.0.0.2", 7, "Bound", "u-a"));
         knows(&ctx, 8, &left);
         serves(&ctx, &server);
         let shows = |address: &str, version: u32| {
