@@ -134,6 +134,8 @@ impl Client {
         };
         let address = held.lease.address;
         if now.mono < deadlines.renew {
+            // The wall clock was set back after it began (DHC-3): until T1 nothing is due.
+            self.state = State::Bound;
             return;
         }
         let is_rebinding = now.mono >= deadlines.rebind;

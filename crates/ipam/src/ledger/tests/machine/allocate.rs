@@ -89,6 +89,7 @@ impl Model {
         let mut turns = Vec::new();
         let mut fates = fates.iter().copied();
         let mut unconfirmed = request.status.as_ref().map(|status| status.addr);
+        let mut written = None;
         for _ in 0..ROUNDS {
             self.now += 1;
             let outcome = self.decide(request);
@@ -119,7 +120,7 @@ impl Model {
             }
             let (spec, replaces, reason) = match outcome {
                 Outcome::Held(addr, extra) => {
-                    turns.push(self.turn(Expected::Done(addr, false, extra)));
+                    turns.push(self.turn(Expected::Done(addr, written == Some(addr), extra)));
                     return turns;
                 }
                 Outcome::Wait(reason, extra, keep_service) => {
@@ -156,6 +157,11 @@ impl Model {
             let is_done = write.accepted;
             turns.push(write);
             if is_done {
+                written = Some(addr);
+                // REQ-4: recorded first, and moved afterwards.
+                if request.requested.is_some_and(|it| it != addr) {
+                    continue;
+                }
                 turns.push(self.turn(Expected::Done(addr, true, extra)));
                 return turns;
             }
@@ -291,7 +297,9 @@ fn crash(model: &Model, request: &Request, stored: &[Record], known: &[Record]) 
         for other in stored.iter().filter(is_bound).filter(|it| !is_own(it)) {
             assert_eq!(server.records.get(&other.spec.addr), Some(other));
         }
-        assert!(gained.len() <= 1, "{steps:?}");
+        // REQ-4: one that it has already is recorded before it moves.
+        let most = 1 + usize::from(request.requested.is_some());
+        assert!(gained.len() <= most, "{steps:?}");
         let serves = |it: &&Record| {
             let demanded = request
                 .pool
