@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use harvester_lb_api::IPPool;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
-use harvester_lb_e2e::quiet::{quiet, reset};
+use harvester_lb_e2e::quiet::{audited_full, quiet, reset};
 use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
@@ -182,8 +182,8 @@ async fn sel_7_no_pool_matches(world: Arc<World>) -> anyhow::Result<()> {
             .event(ns, "LoadBalancer", name, "NoMatchedPool: pool ")
             .await?;
     }
-    // Nothing is written while they wait, not even by the resync.
-    quiet(&world, "node1").await?;
+    // Nothing is written while they wait, not even by the resync. What is late is the status of a pool (POOL-3).
+    audited_full(&world, "node1", &[]).await?;
     let before = world.versions(ns, &all).await?;
     let reconciles = MetricsSnapshot::read(&world, "node1").await?.reconciles();
     eventually("both are looked at again and again", SOON, || async {

@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use futures::future::join_all;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::permissions::{self, User};
-use harvester_lb_e2e::quiet::reset;
+use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::requests::{self, Request};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::cluster_spec;
@@ -44,7 +44,8 @@ impl Target {
         let operator = Operator::start(&world, &user, 8081, &[], "debug").await?;
         world.lb(name, "a", cluster_spec()).await?;
         world.lb_reason(name, "a", "Ready").await?;
-        harvester_lb_e2e::quiet::quiet(&world, "node1").await?;
+        // After a slow write the pool's status comes late (POOL-3), which looks like idle.
+        audited(&world, "node1", &[name]).await?;
         let mut target = Self {
             writes: 0,
             memory: operator.process.rss_kib()?,

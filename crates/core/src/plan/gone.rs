@@ -39,7 +39,7 @@ pub struct Cleanup {
     pub plan: Plan<'static>,
     /// The records to release, each as soon as no Service shows its address.
     pub release: Vec<Record>,
-    /// It may have had a Service: unless one of ours is stored, it is read live before the release (IPA-3 b).
+    /// It may have had a Service: unless the stored one of ours shows the addresses, it is read live before their release (IPA-3 b).
     pub verify_service: bool,
 }
 

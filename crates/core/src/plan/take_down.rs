@@ -6,7 +6,7 @@ use crate::details;
 use crate::plan::goal::{self, Address, Waiting};
 use crate::plan::outline::{OnFailure, Plan};
 use crate::plan::report::{self, Report};
-use crate::plan::step::{Guard, Guarded, Kind, Next, Probes, SeenPool, Step, Write};
+use crate::plan::step::{Guard, Guarded, Kind, Next, Probes, Step, Write};
 use crate::plan::view::{Objects, View};
 use crate::readiness;
 use crate::spec::VmSpec;
@@ -44,9 +44,22 @@ pub(super) fn waiting<'a>(view: &View<'_>, vm: Option<&VmSpec>, waiting: &Waitin
     let steps = if waiting.is_name_taken {
         vec![Step::HealthChecks(Probes::End).into()]
     } else {
+        let pool = waiting.pool.iter().cloned().map(Guard::PoolUnchanged);
         let lease = waiting.lease.iter().cloned().map(Guard::LeaseUnchanged);
-        let guards = unchanged(waiting.pool.as_ref()).into_iter().chain(lease);
-        deletions(&view.objects, guards.collect())
+        let reasons: Vec<_> = pool.chain(lease).collect();
+        // A stale copy of the load balancer, or of the pool from which it gets no address, must not decide on deletions: no write with
+        // its resource version precedes them (REL-4).
+        let all = [Guard::Unchanged].into_iter().chain(reasons.clone());
+        let mut steps = deletions(&view.objects, all.collect());
+        // Without a deletion, the resource version of the status verifies the load balancer, and nothing yet why its address is lost
+        // (IPA-7).
+        if let Some(first) = steps.first_mut()
+            && first.guards.is_empty()
+            && status::allocated(view.lb).is_some()
+        {
+            first.guards = reasons;
+        }
+        steps
     };
     Plan {
         extra_records: waiting.extra_records.clone(),
@@ -80,7 +93,7 @@ pub(super) fn address_only<'a>(view: &View<'_>, address: &Address) -> Plan<'a> {
         extras,
         allocated: FieldUpdate::Set(Some(address.allocated.clone())),
     };
-    let steps = deletions(&view.objects, unchanged(None));
+    let steps = deletions(&view.objects, vec![Guard::Unchanged]);
     Plan {
         extra_records: address.extra_records.clone(),
         ..Plan::new(
@@ -117,13 +130,6 @@ pub(super) fn name_taken<'a>(
         status: Box::new(status),
     };
     Plan::new(steps, OnFailure::ReportRefusal, report)
-}
-
-/// A stale copy of the load balancer, or of the pool from which it gets no address, must not decide on deletions: no write with
-/// its resource version precedes them (REL-4).
-fn unchanged(pool: Option<&SeenPool>) -> Vec<Guard> {
-    let pool = pool.map(|pool| Guard::PoolUnchanged(pool.clone()));
-    [Guard::Unchanged].into_iter().chain(pool).collect()
 }
 
 /// Ends the health checks, then deletes what is there. `guards`: checked once, if there is anything to delete.

@@ -3,11 +3,12 @@
 //! An address is released last: after its owner is known to be deleted, and after no Service shows it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::cached::{self, CachedService, Lb};
 use harvester_lb_core::desired::Ownership;
 use harvester_lb_core::plan::{self, View};
 use harvester_lb_ipam::{Blocked, Phase, Record};
@@ -58,10 +59,13 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
         is_verified = true;
     };
     let mut shown = Vec::new();
-    if cleanup.verify_service && !has_own_service(ctx, key) {
+    let before = own_service(ctx, key);
+    if cleanup.verify_service && !shows_all(before.as_deref(), &cleanup.release) {
         // The store may be stale; the address must not be released while it is announced (IPA-3 b).
         shown = live::shown_addresses(ctx, key).await?;
-        if has_own_service(ctx, key) {
+        let now = own_service(ctx, key);
+        let version = |it: &Arc<CachedService>| it.metadata.resource_version.clone();
+        if now.is_some() && now.as_ref().map(version) != before.as_ref().map(version) {
             // It may be that of a later load balancer of the name; the next reconcile looks at its owner.
             return Err(WriteError::Conflict(format!(
                 "Service {key} exists, the store was behind"
@@ -80,10 +84,20 @@ fn is_undecodable(ctx: &Context, key: &Key) -> bool {
     Stored::of(ctx, key).objects(key).is_service_undecodable()
 }
 
-/// Whether the store has a Service of this name that is ours.
-fn has_own_service(ctx: &Context, key: &Key) -> bool {
-    let owner = Stored::of(ctx, key).objects(key).service_owner();
-    owner.is_some_and(|owner| owner != Ownership::Foreign)
+/// The Service of this name in the store, if it is ours.
+fn own_service(ctx: &Context, key: &Key) -> Option<Arc<CachedService>> {
+    let owner = Stored::of(ctx, key).objects(key).service_owner()?;
+    let service = ctx.index.stores.services.get(key);
+    service.filter(|_| owner != Ownership::Foreign)
+}
+
+/// Whether a Service shows the address of each of these records; a live read could not show more.
+fn shows_all(service: Option<&CachedService>, records: &[Record]) -> bool {
+    service.is_some_and(|service| {
+        let shown = cached::shown_addresses(service);
+        let mut all = records.iter().map(|record| record.spec.addr);
+        all.all(|addr| shown.contains(&addr))
+    })
 }
 
 /// Releases extra records of an existing load balancer, see `release_records`. `lb`: as its status was written, or found
