@@ -8,8 +8,8 @@ mod trim;
 mod virtual_machine;
 
 pub use foreign::{
-    CachedService, NodeAddresses, announced_instead, ingress, is_labelled, is_lb, is_ours, node,
-    service, shown_addresses, slice,
+    CachedService, NodeAddresses, announced_instead, asked_address, ingress, is_labelled, is_lb,
+    is_ours, node, service, shown_addresses, slice,
 };
 pub use ip_allocation::{Allocation, allocation_spec, id, key, record};
 pub use ip_pool::{Maps, Pool};

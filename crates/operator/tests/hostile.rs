@@ -6,321 +6,37 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test")]
 
+#[path = "hostile/built.rs"]
+mod built;
+#[path = "hostile/effects.rs"]
+mod effects;
+#[path = "hostile/flood.rs"]
+mod flood;
 #[path = "hostile/scene.rs"]
 mod scene;
+#[path = "hostile/told.rs"]
+mod told;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::time::{Duration, Instant};
 
+use built::build_all;
+use effects::{import_claims_nothing_of_others, is_lease_of_its_name};
+use flood::{OBJECTS, SOAK, flood};
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::meta::Decoded;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, meta};
-use harvester_lb_controller_kit::decode_guard::decode;
-use harvester_lb_core::backends::{Backend, DiscoveredBackends, MAX_BACKENDS};
+use harvester_lb_core::backends::DiscoveredBackends;
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
-use harvester_lb_core::desired::DesiredPort;
-use harvester_lb_core::details::{self, BackendHealth};
-use harvester_lb_core::dhcp::record::LeaseRecord;
-use harvester_lb_core::merge_patch::difference;
 use harvester_lb_core::pool_spec::pool_spec;
-use harvester_lb_core::readiness::{self, ReadinessInput};
-use harvester_lb_core::sharing::naming::{self, Observed, SETTLE};
-use harvester_lb_core::sharing::service::{Others, Part};
-use harvester_lb_core::sharing::snapshot::served;
-use harvester_lb_core::spec::{self, VmSpec};
-use harvester_lb_core::status::{self, FieldUpdate, Readiness, StatusUpdate, StatusWrite};
-use harvester_lb_core::{backend_addresses, desired, pool_status, sharing};
-use harvester_lb_hostile::{Generator, Kind, Mutant, Source, amount, seed};
-use harvester_lb_ipam::{Micros, PoolName, Standing, addr, import, manual_release};
+use harvester_lb_core::spec;
+use harvester_lb_core::status::{Readiness, StatusUpdate};
+use harvester_lb_core::{backend_addresses, desired, pool_status};
+use harvester_lb_hostile::{Kind, amount};
+use harvester_lb_ipam::{Micros, PoolName, addr, import, manual_release};
 use harvester_lb_object::{Key, Version};
-use harvester_load_balancer::controllers::invalid_object;
-use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use scene::{CALM, HELD, LOUD, Scene, calm_lb, id, targets};
-use serde::de::DeserializeOwned;
-
-/// Objects of each kind in a test run.
-const OBJECTS: usize = 300;
-/// The same in the soak.
-const SOAK: usize = 400_000;
-/// Number of objects after which the bystanders' state is reset, so that one object's effect does not hide another's.
-const WORLD: usize = 250;
-/// Time limit of one object. Generous, because it detects endless loops on a busy machine.
-const LONG: Duration = Duration::from_secs(20);
-/// Limit of the peak memory of all kinds together.
-const MEMORY_MIB: u64 = 1_024;
-
-const NOW: &str = "2026-06-01T00:00:00Z";
-
-/// Results of a kind's objects.
-#[derive(Default)]
-struct Tally {
-    decoded: usize,
-    refused: usize,
-    rejected_by_decoder: usize,
-    bytes: usize,
-    longest: Duration,
-}
-
-/// Prints the object if the test panics while it is processed.
-struct Culprit<'a>(&'a Mutant, u64, usize);
-
-impl Drop for Culprit<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let Self(mutant, seed, number) = self;
-            let text: String = mutant.text.chars().take(3_000).collect();
-            eprintln!(
-                "HLB_SEED={seed}: {:?} {number}, {:?}: {text}",
-                mutant.kind, mutant.what
-            );
-        }
-    }
-}
-
-/// Decodes mutated objects of a kind as a watch does, and passes each to `work`.
-fn flood<K: DeserializeOwned>(
-    kind: Kind,
-    name: impl Fn(usize) -> String,
-    mut work: impl FnMut(&mut Scene, &Key, u64, Decoded<K>),
-) {
-    let seed = seed();
-    let count = amount(OBJECTS, SOAK);
-    let mut targets = targets();
-    if kind == Kind::IpAllocation {
-        // A writer of an IPAllocation decides on its owner's address, like the operator itself.
-        targets.names.retain(|name| name == "holds" || name == "a");
-    }
-    let mut generator = Generator::new(seed, kind, Source::FromWatch, targets);
-    let mut tally = Tally::default();
-    let mut scene = Scene::new();
-    let namespace = if kind.is_cluster_scoped() { "" } else { LOUD };
-    for number in 0..count {
-        if number % WORLD == 0 {
-            scene = Scene::new();
-        }
-        let key = Key::new(namespace, name(number));
-        let mutant = generator.mutant(&key.namespace, &key.name);
-        let culprit = Culprit(&mutant, seed, number);
-        tally.bytes += mutant.text.len();
-        let started = Instant::now();
-        match decode::<K>(&mutant.text) {
-            // No API server sends this.
-            Err(error) => {
-                assert!(mutant.rejected_by_decoder, "{error}");
-                tally.rejected_by_decoder += 1;
-                continue;
-            }
-            Ok(decoded) => {
-                match &decoded {
-                    Ok(_) => tally.decoded += 1,
-                    Err(invalid) => {
-                        tally.refused += 1;
-                        assert!(invalid.error.len() <= 514, "{}", invalid.error);
-                        assert_eq!(invalid.metadata.name.as_deref(), Some(&*key.name));
-                    }
-                }
-                work(&mut scene, &key, 10 + number as u64, decoded);
-            }
-        }
-        scene.nobody_is_harmed();
-        let took = started.elapsed();
-        assert!(took < LONG, "it took {took:?}");
-        tally.longest = tally.longest.max(took);
-        drop(culprit);
-    }
-    let memory = peak_mib();
-    eprintln!(
-        "HLB_SEED={seed}: {kind:?}: {count} objects, {} MiB: {} decoded, {} not, {} that no API server sends; longest {:?}; peak of all kinds {memory} MiB",
-        tally.bytes >> 20,
-        tally.decoded,
-        tally.refused,
-        tally.rejected_by_decoder,
-        tally.longest,
-    );
-    assert!(tally.decoded > count / 10);
-    assert!(memory < MEMORY_MIB);
-}
-
-/// The peak memory of this process.
-fn peak_mib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|l| l.starts_with("VmHWM:")).unwrap();
-    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib / 1_024
-}
-
-/// Checks the message about an undecodable object: it names the object, the field and the error.
-fn is_named(kind: &str, key: &Key, error: &str) {
-    let message = invalid_object::message(kind, key, error);
-    assert!(message.contains(&key.to_string()) && message.contains(kind));
-    let (field, problem) = error.split_once(": ").unwrap_or((error, ""));
-    let known = ["spec", "status", "metadata", "."];
-    let of_spec = known.iter().any(|k| field.starts_with(k)) && !problem.is_empty();
-    // At the top level only a missing or duplicate field can be named.
-    let itself = ["missing field", "duplicate field"];
-    assert!(
-        of_spec || itself.iter().any(|e| error.contains(e)),
-        "{message}"
-    );
-}
-
-/// Computes everything that follows from a load balancer with an address; nothing may fail.
-fn build_all(
-    lb: &LoadBalancer,
-    vm: &VmSpec,
-    found: &DiscoveredBackends,
-    service: Option<&Service>,
-    slice: Option<&EndpointSlice>,
-) -> StatusUpdate {
-    let key = &meta::key(&lb.metadata);
-    let known = desired::known_readiness(slice);
-    let backends: Vec<(Backend, bool)> = found
-        .backends
-        .iter()
-        .map(|b| {
-            (
-                b.clone(),
-                known.get(&(b.uid.clone(), b.address)) == Some(&true),
-            )
-        })
-        .collect();
-    let wanted = desired::endpoint_slice(lb, slice, &vm.ports, &backends);
-    let ready = backends.iter().filter(|(_, ready)| *ready).count();
-    assert_eq!(
-        wanted.endpoints.len(),
-        backends.len() + usize::from(ready == 0)
-    );
-    assert_eq!(desired::real_endpoints(&wanted).count(), backends.len());
-    assert!(wanted.endpoints.len() <= MAX_BACKENDS + 1);
-    let again = desired::endpoint_slice(lb, Some(&wanted), &vm.ports, &backends);
-    assert_eq!(difference(&wanted, &again), None, "never at rest");
-    let wanted = desired::service(lb, service, &vm.ports, HELD);
-    let again = desired::service(lb, Some(&wanted), &vm.ports, HELD);
-    assert_eq!(difference(&wanted, &again), None, "never at rest");
-    build_shared(lb, vm, service, slice);
-    let external = service.and_then(readiness::external_ip);
-    let readiness = readiness::readiness(&ReadinessInput {
-        key,
-        vm,
-        found,
-        wanted: HELD,
-        external: external.as_deref(),
-        healthy: ready,
-        probed: backends.len(),
-        before: status::conditions(lb),
-    });
-    let servers = backends
-        .iter()
-        .map(|(b, _)| b.address.to_string())
-        .collect();
-    let health: Vec<BackendHealth<'_>> = backends
-        .iter()
-        .map(|(backend, ready)| BackendHealth::new(backend, *ready, None))
-        .collect();
-    let healthy = details::backends_healthy(&health, vm.check.is_some(), status::conditions(lb));
-    let present = readiness::Present {
-        address: HELD,
-        standing: Standing::OutOfPool,
-        unserved: None,
-        shared: None,
-    };
-    StatusUpdate {
-        readiness,
-        allocated: FieldUpdate::Unchanged,
-        address: FieldUpdate::Set(external.clone()),
-        backend_servers: FieldUpdate::Set(Some(servers)),
-        extras: readiness::extras(None, Some(present), found),
-        details: vec![
-            details::allocated_from_pool(HELD, "p"),
-            details::announced(external.as_deref(), HELD, false),
-            healthy,
-        ],
-        verdicts_changed: true,
-    }
-}
-
-/// Computes the Service of a primary with these objects, which another load balancer has joined: before and after kube-proxy has seen
-/// the names of its ports.
-fn build_shared(
-    lb: &LoadBalancer,
-    vm: &VmSpec,
-    service: Option<&Service>,
-    slice: Option<&EndpointSlice>,
-) {
-    let key = &meta::key(&lb.metadata);
-    let stored = sharing::service::stored_names(&key.name, &vm.ports, service, slice);
-    let observed = Observed::after(None, stored, Duration::ZERO);
-    let wanted = sharing::service::wanted_names(&vm.ports, true);
-    let joined = DesiredPort {
-        name: "9-sctp".to_owned(),
-        protocol: "SCTP",
-        port: 9,
-        target: IntOrString::Int(9),
-    };
-    let others = Others {
-        secondaries: vec![Part {
-            name: "joined".to_owned(),
-            uid: "u-joined".to_owned(),
-            is_owner: true,
-            carried: vec![joined.clone()],
-            added: Vec::new(),
-        }],
-        ..Others::default()
-    };
-    for now in [Duration::ZERO, SETTLE] {
-        let names = naming::next(&wanted, &observed, now);
-        let ports = vm.ports.iter().filter_map(|port| {
-            let name = names.service.get(&served(port))?;
-            Some(DesiredPort::named(port, name.clone()))
-        });
-        let primary = Part {
-            name: key.name.to_string(),
-            ..Part::default()
-        };
-        let (owners, ports) =
-            sharing::service::assemble(Some((primary, ports.collect())), &others, service);
-        assert_eq!((owners.len(), ports.len()), (2, vm.ports.len() + 1));
-        assert!(ports.contains(&joined));
-        let wanted = desired::shared_service(key, service, &owners, &ports, HELD);
-        let again = desired::shared_service(key, Some(&wanted), &owners, &ports, HELD);
-        assert_eq!(difference(&wanted, &again), None, "never at rest");
-        let mut owners = wanted.metadata.owner_references.iter().flatten();
-        assert!(owners.any(|owner| owner.uid == "u-joined"));
-    }
-}
-
-/// Checks the status after an update: it is short, and the same update changes nothing.
-fn is_told(lb: &LoadBalancer, report: &StatusUpdate) {
-    let after = status::apply(lb, report, NOW);
-    let conditions = after
-        .status
-        .as_ref()
-        .unwrap()
-        .conditions
-        .as_deref()
-        .unwrap();
-    let ready = conditions.iter().find(|c| c.type_ == "Ready").unwrap();
-    assert!(ready.message.as_deref().unwrap_or_default().len() <= 1_024);
-    assert_eq!(ready.reason.as_deref(), Some(report.readiness.reason));
-    let again = status::apply(&after, report, "2026-06-02T00:00:00Z");
-    assert_eq!(difference(&after, &again), None, "never at rest");
-    let written = match status::decide(lb, report, NOW) {
-        StatusWrite::Now(lb) | StatusWrite::Paced(lb) => *lb,
-        StatusWrite::None => lb.clone(),
-    };
-    for condition in status::conditions(&written) {
-        let message = condition.message.as_deref().unwrap_or_default();
-        let is_ours = details::is_detail(&condition.type_);
-        assert!(!is_ours || message.len() <= 1_024, "{condition:?}");
-    }
-    let again = status::decide(&written, report, "2026-06-02T00:00:00Z");
-    assert_eq!(again, StatusWrite::None, "never at rest");
-    let before = lb.status.as_ref().and_then(|s| s.conditions.as_deref());
-    status::event_drafts(before, conditions);
-}
+use scene::{CALM, LOUD, calm_lb, id};
+use told::{NOW, is_named, is_told};
 
 fn vmi(name: &str) -> (Key, Vmi) {
     let object: VirtualMachineInstance = scene::object(serde_json::json!({
@@ -328,22 +44,6 @@ fn vmi(name: &str) -> (Key, Vmi) {
         "spec": {}, "status": {"interfaces": [{"name": "a", "ipAddress": "10.244.0.7"}]},
     }));
     (Key::new(LOUD, name), Vmi::from_watch(Ok(object)))
-}
-
-fn import_claims_nothing_of_others(
-    scene: &Scene,
-    maps: &[import::PoolMaps],
-    existing: &[import::ExistingLb],
-) {
-    let plan = import::plan(&scene.leader.ledger, maps, existing, Micros(7));
-    let held: IpAddr = HELD.parse().unwrap();
-    assert!(plan.claims.iter().all(|c| c.addr != held));
-    assert!(plan.released.iter().all(|r| r.addr != held));
-    let entries: usize = maps
-        .iter()
-        .map(|m| m.allocated.len() + m.history.len())
-        .sum();
-    assert!(plan.claims.len() <= existing.len() && plan.released.len() <= entries);
 }
 
 #[test]
@@ -538,28 +238,6 @@ fn input_mutated_records() {
         leases >= least && unreadable_leases >= least,
         "{leases} leases, {unreadable_leases} unreadable"
     );
-}
-
-/// Checks a lease that could be read: it is that of the uid in its name, what would be written is read as the same, and its address
-/// counts as leased as long as the record is there.
-fn is_lease_of_its_name(scene: &mut Scene, key: &Key, record: &LeaseRecord) {
-    let spec = &record.spec;
-    assert_eq!(spec.name(), *key.name);
-    let mut again = IPAllocation {
-        spec: spec.to_api(),
-        ..IPAllocation::default()
-    };
-    again.metadata.name = Some(spec.name());
-    let again = Allocation::decoded(&again);
-    assert!(
-        matches!(&again, Allocation::Lease(again) if again.spec == *spec),
-        "{again:?} from {spec:?}"
-    );
-    let address = spec.phase.lease().map(|lease| lease.address.into());
-    scene.leader.set_lease(spec, true);
-    assert!(address.is_none_or(|address| scene.leader.is_leased(address)));
-    scene.leader.set_lease(spec, false);
-    assert!(!address.is_some_and(|address| scene.leader.is_leased(address)));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use harvester_lb_api::IPPool;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
-use harvester_lb_e2e::quiet::{audited_full, quiet, reset};
+use harvester_lb_e2e::quiet::{quiet, reset};
 use harvester_lb_e2e::read::ready;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};

@@ -82,17 +82,18 @@ pub fn slice(decoded: Decoded<EndpointSlice>) -> Option<EndpointSlice> {
     Some(object)
 }
 
+/// The address that a Service asks for, `spec.loadBalancerIP`, as text.
+pub fn asked_address(service: &Service) -> Option<&str> {
+    service.spec.as_ref()?.load_balancer_ip.as_deref()
+}
+
 /// The addresses in `spec.loadBalancerIP` and `status.loadBalancer.ingress` of a Service of this operator, sorted, each
 /// once, without the unspecified address. Empty for a Service of another owner (IPA-3).
 pub fn shown_addresses(service: &Service) -> Vec<IpAddr> {
     if !is_ours(&service.metadata) {
         return Vec::new();
     }
-    let wanted = service
-        .spec
-        .as_ref()
-        .and_then(|s| s.load_balancer_ip.as_deref());
-    let mut shown: Vec<IpAddr> = wanted
+    let mut shown: Vec<IpAddr> = asked_address(service)
         .into_iter()
         .chain(ingress(service))
         .filter_map(|text| text.parse().ok())
@@ -109,7 +110,7 @@ pub fn announced_instead(service: &Service) -> Option<IpAddr> {
     let meta = &service.metadata;
     let is_told = meta::annotation(meta, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
     let parsed = |text: &str| text.parse::<IpAddr>().ok();
-    let wanted = parsed(service.spec.as_ref()?.load_balancer_ip.as_deref()?)?;
+    let wanted = parsed(asked_address(service)?)?;
     let external = parsed(ingress(service).next()?)?;
     let is_another = wanted != external && !wanted.is_unspecified();
     (is_ours(meta) && is_another && !is_told).then_some(external)

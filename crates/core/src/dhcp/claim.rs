@@ -9,7 +9,7 @@ use harvester_lb_ipam::dhcp::{HardwareAddress, HardwareAddressError};
 use harvester_lb_ipam::{Owner, Uid};
 use k8s_openapi::api::core::v1::Service;
 
-use crate::cached::{CachedService, is_ours, shown_addresses};
+use crate::cached::{CachedService, asked_address, is_ours, shown_addresses};
 use crate::sharing::membership::fault_of;
 use crate::{kube_vip_annotations, spec};
 
@@ -142,14 +142,12 @@ impl ServiceView {
         if !is_ours(meta) {
             return None;
         }
-        let spec = service.spec.as_ref();
-        let wanted = spec.and_then(|spec| spec.load_balancer_ip.as_deref());
         let shown = shown_addresses(service).into_iter();
         let leased = annotation(meta, keys::ANNOTATION_KUBE_VIP_REQUESTED_IP);
         let hardware = annotation(meta, keys::ANNOTATION_KUBE_VIP_HARDWARE);
         Some(Self {
             is_undecodable: false,
-            is_kube_vips: wanted == Some(keys::DHCP_ADDRESS),
+            is_kube_vips: asked_address(service) == Some(keys::DHCP_ADDRESS),
             shown: shown
                 .filter_map(|address| match address {
                     IpAddr::V4(address) => Some(address),

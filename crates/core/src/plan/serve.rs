@@ -6,6 +6,7 @@ use harvester_lb_ipam::{Phase, addr};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
+use crate::cached;
 use crate::desired::{ADDRESS_TYPE, DesiredPort, Ownership};
 use crate::kube_vip_annotations::Source;
 use crate::plan::goal::Address;
@@ -102,7 +103,7 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
 fn end_other_address<'a>(view: &View<'_>, address: &Address) -> Option<Plan<'a>> {
     let lease = address.lease()?;
     let present = view.objects.service?;
-    let asked = present.spec.as_ref()?.load_balancer_ip.as_deref();
+    let asked = cached::asked_address(present);
     let is_of_pool = |ip| {
         let mut of_pools = address.extra_records.iter();
         of_pools.any(|it| it.spec.addr == ip && it.spec.phase == Phase::Bound)

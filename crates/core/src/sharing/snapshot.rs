@@ -13,7 +13,7 @@ use super::group::{self, Role, Stored, Wish};
 use super::membership::{Candidate, HeldBy};
 use super::ports::Served;
 use super::telling;
-use crate::cached::Lb;
+use crate::cached::{self, Lb};
 use crate::spec::{self, Port};
 use crate::status::allocated;
 
@@ -117,7 +117,7 @@ fn main_record<'a>(
         let addr = addr::parse(text?)?;
         records.iter().find(|record| record.spec.addr == addr)
     };
-    let asked = service.and_then(|it| it.spec.as_ref()?.load_balancer_ip.as_deref());
+    let asked = service.and_then(cached::asked_address);
     let primary = || {
         let mut all = parties.iter();
         all.find_map(|party| match party.lb {

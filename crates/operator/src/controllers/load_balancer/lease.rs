@@ -117,7 +117,10 @@ pub async fn end_lost(
     };
     let is_leased =
         |it: &IpAddr| !it.is_unspecified() && !ctx.index.record(*it).is_some_and(is_own);
-    let Some(served) = asked(service).and_then(addr::parse).filter(is_leased) else {
+    let Some(served) = cached::asked_address(service)
+        .and_then(addr::parse)
+        .filter(is_leased)
+    else {
         return Ok(());
     };
     let seen = Seen::of(ctx, meta);
@@ -148,12 +151,7 @@ pub async fn end_lost(
 /// Whether kube-vip's DHCP client works for a Service, or will.
 fn is_kube_vips(key: &Key, service: &CachedService) -> bool {
     desired::ownership(&service.metadata, &key.name) == Ownership::Ours
-        && asked(service) == Some(keys::DHCP_ADDRESS)
-}
-
-/// `spec.loadBalancerIP`.
-fn asked(service: &CachedService) -> Option<&str> {
-    service.spec.as_ref()?.load_balancer_ip.as_deref()
+        && cached::asked_address(service) == Some(keys::DHCP_ADDRESS)
 }
 
 /// DHC-3: the load balancer is due when its lease expires, whether the DHCP process runs or not.

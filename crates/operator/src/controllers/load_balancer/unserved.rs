@@ -4,7 +4,7 @@
 use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached::Lb;
+use harvester_lb_core::cached::{self, Lb};
 use harvester_lb_core::plan::{self, Goal, Keep, LeftBehind, Next, View};
 use harvester_lb_core::sharing::group as membership;
 use harvester_lb_core::spec::{self, Refusal};
@@ -138,8 +138,7 @@ async fn end_earlier_service(
         return Ok(());
     };
     let owner = spec::owner(&lb.metadata);
-    let asked = service.spec.as_ref();
-    let asked = asked.and_then(|spec| addr::parse(spec.load_balancer_ip.as_deref()?));
+    let asked = cached::asked_address(service).and_then(addr::parse);
     let is_left = |it: &&Record| Some(it.spec.addr) == asked && it.spec.owner != owner;
     let left: Vec<Record> = records.iter().filter(is_left).cloned().collect();
     let uid = lb.metadata.uid.as_deref().unwrap_or_default();

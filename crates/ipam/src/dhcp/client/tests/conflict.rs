@@ -1,0 +1,60 @@
+//! Addresses that somebody else has: which are probed, and which declined (DHC-5).
+
+use super::*;
+
+#[test]
+fn dhc_5_an_address_in_use_is_declined_and_asked_for_10_s_later() {
+    let mut bench = Bench::new(None);
+    bench.input(Input::Start);
+    bench.offer(SERVER, ADDRESS);
+    assert_eq!(bench.input(Input::InUse(ADDRESS)), "");
+    bench.ack(SERVER, ADDRESS);
+    assert_eq!(bench.input(Input::InUse(OTHER)), "");
+    let text = "DECLINE .210 of .1, declined .210 Host";
+    assert_eq!(bench.input(Input::InUse(ADDRESS)), text);
+    assert_eq!(
+        (bench.state(), bench.client.probed()),
+        (StateName::Init, None)
+    );
+    assert_eq!(bench.client.next_wakeup(), Some(secs(10)));
+    assert_eq!(bench.sleep(), "DISCOVER");
+    // A bound address answers ARP: kube-vip does.
+    let mut bench = Bench::bound();
+    assert_eq!(bench.input(Input::InUse(ADDRESS)), "");
+}
+
+/// kube-vip may still announce it for a moment (DHC-6); an address that another load balancer had is probed.
+#[test]
+fn dhc_5_an_address_that_the_load_balancer_had_is_not_probed() {
+    for (wanted, is_probed) in [(ADDRESS, false), (OTHER, true)] {
+        let mut bench = Bench::wanting(None, Some(wanted));
+        bench.input(Input::Start);
+        bench.offer(SERVER, ADDRESS);
+        if bench.state() == StateName::Selecting {
+            // It waits for an offer of the address that it asks for.
+            bench.sleep();
+        }
+        let told = bench.ack(SERVER, ADDRESS);
+        assert_eq!(told == "probe .210", is_probed, "{told}");
+        assert_eq!(bench.client.lease().is_none(), is_probed);
+    }
+}
+
+#[test]
+fn dhc_5_an_address_of_a_pools_record_is_declined() {
+    let mut bench = Bench::bound();
+    assert_eq!(bench.input(Input::HeldByPool(OTHER)), "");
+    assert_eq!(
+        bench.input(Input::HeldByPool(ADDRESS)),
+        "lost .210 Conflict, DECLINE .210 of .1, declined .210 Pool"
+    );
+    assert_eq!(bench.client.next_wakeup(), Some(secs(11)));
+    // Offered again, it is probed: it is not known as ours.
+    assert_eq!(bench.sleep(), "DISCOVER");
+    bench.offer(SERVER, ADDRESS);
+    assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
+    assert_eq!(
+        bench.input(Input::HeldByPool(ADDRESS)),
+        "DECLINE .210 of .1, declined .210 Pool"
+    );
+}

@@ -1,0 +1,128 @@
+//! Changes of records: when an address may be given up, and to whom it may go (ALC-1, ALC-8, IPA-3, REL-4, SHR-5).
+
+use super::Oracle;
+use super::objects::{Lb, Record};
+use crate::api::{By, Event};
+use crate::failure::{Failure, must};
+use crate::leases;
+
+impl Oracle {
+    pub(super) fn record(&mut self, event: &Event) -> Result<(), Failure> {
+        if leases::is_lease(&event.key) {
+            self.lease(event);
+            return Ok(());
+        }
+        let after = event.after.as_deref().map(Record::read);
+        let before = event.before.as_deref().map(Record::read);
+        let Some(address) = after
+            .as_ref()
+            .or(before.as_ref())
+            .map(|r| r.address.clone())
+        else {
+            return Ok(());
+        };
+        match &after {
+            Some(record) => self.records.insert(address.clone(), record.clone()),
+            None => self.records.remove(&address),
+        };
+        if event.by == By::Late && self.by_hand.contains(&address) {
+            self.made_late.insert(address.clone());
+        } else {
+            self.made_late.remove(&address);
+        }
+        if event.by == By::User {
+            if after.is_some_and(|record| !record.bound) {
+                self.released_by_hand.insert(address.clone());
+            }
+            self.by_hand.insert(address);
+            return Ok(());
+        }
+        if let Some(before) = before.filter(|r| r.bound)
+            && !self.by_hand.contains(&address)
+        {
+            self.given_up(&before, after.as_ref())?;
+        }
+        self.nobody_shows_what_is_anothers()
+    }
+
+    /// IPA-3: a Bound record was altered or deleted.
+    fn given_up(&self, before: &Record, after: Option<&Record>) -> Result<(), Failure> {
+        let Record {
+            address,
+            owner,
+            uid,
+            ..
+        } = before;
+        let lb = self.lbs.get(owner);
+        let Some(after) = after else {
+            return Err(Failure::new(
+                "IPA-3",
+                format!("the Bound record of {address} is deleted"),
+            ));
+        };
+        if after.bound && after.owner != *owner {
+            must!(
+                "ALC-8",
+                after.of() == before.of(),
+                "{address} goes from {owner} to {} at once",
+                after.owner
+            );
+            let group = before.of();
+            let shares = |lb: &&Lb| *owner == group || (lb.names(&group) && lb.was.is_none());
+            let robbed = lb.filter(|lb| lb.uid == *uid && !lb.dhcp).filter(shares);
+            must!(
+                "SHR-5",
+                robbed.is_none(),
+                "{address} of {group} is taken from {owner}, which lives and shares it"
+            );
+            let next = self.lbs.get(&after.owner);
+            must!(
+                "SHR-5",
+                next.is_none_or(|lb| lb.uid != after.uid
+                    || after.of() == after.owner
+                    || lb.names(&after.of())),
+                "{address} of {} is handed over to {}, which does not share it",
+                after.of(),
+                after.owner
+            );
+            return Ok(());
+        }
+        if after.bound {
+            must!(
+                "ALC-1",
+                after.uid == *uid || lb.is_none_or(|lb| lb.uid != *uid),
+                "{address} is taken from the living {owner}"
+            );
+            return Ok(());
+        }
+        if let Some(lb) = lb.filter(|lb| lb.uid == *uid) {
+            must!(
+                "IPA-3",
+                lb.committed.as_ref() != Some(address),
+                "{address} is released although the living {owner} names it"
+            );
+        }
+        if let Some(service) = self.services.get(&before.of()) {
+            let asks = service.asked.as_ref() == Some(address);
+            let announces = service.announced.as_ref() == Some(address);
+            // The operator has read the Service just before somebody changed it.
+            let is_just_changed = service.changed_at + 1 >= self.events;
+            must!(
+                "IPA-3",
+                !asks && (!announces || is_just_changed) || service.excused.contains(address),
+                "{address} is released although the Service of {owner} shows it: {service:?}"
+            );
+            let is_living = lb.is_some_and(|lb| lb.uid == *uid);
+            let announced = service.announced.as_ref();
+            let announced = announced.filter(|it| self.records.contains_key(*it));
+            let is_by_dhcp = service.asked.as_deref() == Some("0.0.0.0");
+            let is_behind = announced.is_some() && service.announced != service.asked;
+            must!(
+                "REL-4",
+                !is_living || !is_behind || is_by_dhcp || is_just_changed,
+                "{address} is released although kube-vip has yet to follow the Service of {owner}: {service:?}"
+            );
+        }
+        Ok(())
+    }
+}
