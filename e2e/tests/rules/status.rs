@@ -11,6 +11,7 @@ use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::{consistently, eventually};
+use k8s_openapi::api::events::v1::Event;
 use serde_json::{Value, json};
 
 use super::support::{RuleHelpers, vm};
@@ -197,11 +198,17 @@ async fn section_9_events_once_for_each_change(world: Arc<World>) -> anyhow::Res
         count([round, round]).await?;
     }
     // The fields of the Events.
-    let api: kube::Api<k8s_openapi::api::events::v1::Event> =
-        kube::Api::namespaced(world.client(), ns);
+    let api: kube::Api<Event> = kube::Api::namespaced(world.client(), ns);
     let all = api.list(&kube::api::ListParams::default()).await?;
     let uid = world.read(ns, "web").await?.metadata.uid;
-    for event in &all {
+    // Kubernetes' own controllers write about the Service.
+    let is_about_lb = |event: &&Event| {
+        let regarding = event.regarding.as_ref();
+        regarding.is_some_and(|it| it.kind.as_deref() == Some("LoadBalancer"))
+    };
+    let ours: Vec<_> = all.iter().filter(is_about_lb).collect();
+    assert_eq!(ours.len(), 5);
+    for event in ours {
         let regarding = event.regarding.as_ref().unwrap();
         assert_eq!(regarding.uid, uid);
         assert_eq!(
