@@ -6,9 +6,11 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use tokio::time::Instant;
 
-/// Pause between two polls. Short, because most conditions hold within a second; not shorter, because polling would
-/// slow down the machine that works on the condition.
-const INTERVAL: Duration = Duration::from_millis(50);
+/// Pauses between two polls. Short, because most conditions hold within a second; not shorter, and longer for what takes longer,
+/// because polling slows down the machine that works on the condition.
+const INTERVALS: [Duration; 2] = [Duration::from_millis(50), Duration::from_millis(250)];
+/// The part of the time waited so far that a pause may take.
+const SHARE: u32 = 20;
 /// The same for [`consistently`]. Longer, because a violation that lasts is found at the end at the latest.
 const SLOW_INTERVAL: Duration = Duration::from_millis(250);
 
@@ -20,7 +22,8 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = anyhow::Result<Option<T>>>,
 {
-    let deadline = Instant::now() + timeout;
+    let began = Instant::now();
+    let deadline = began + timeout;
     let mut last = String::from("the condition did not hold");
     loop {
         match tokio::time::timeout_at(deadline, probe()).await {
@@ -29,11 +32,18 @@ where
             Ok(Err(error)) => last = format!("{error:#}"),
             Err(_) => return Err(anyhow!("{what}: not within {timeout:?}: {last}")),
         }
-        if Instant::now() + INTERVAL >= deadline {
+        let interval = interval(began.elapsed());
+        if Instant::now() + interval >= deadline {
             return Err(anyhow!("{what}: not within {timeout:?}: {last}"));
         }
-        tokio::time::sleep(INTERVAL).await;
+        tokio::time::sleep(interval).await;
     }
+}
+
+/// The pause after the condition was waited for this long.
+fn interval(waited: Duration) -> Duration {
+    let [least, most] = INTERVALS;
+    (waited / SHARE).clamp(least, most)
 }
 
 /// Polls `probe` for this time: it must succeed each time, at the beginning and at the end too.
@@ -66,6 +76,21 @@ mod tests {
     use super::*;
 
     const TIME: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn what_takes_long_is_asked_for_less_often() {
+        let (began, mut polls) = (Instant::now(), Vec::new());
+        let outcome = eventually("never", TIME * 30, || {
+            polls.push(began.elapsed());
+            std::future::ready(Ok(None::<()>))
+        });
+        assert!(outcome.await.is_err());
+        let within = |time: Duration| polls.iter().filter(|at| **at < time).count();
+        assert_eq!(within(TIME), 20);
+        assert!(within(TIME * 30) < 200, "{}", polls.len());
+        let longest = polls.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert_eq!(longest, Some(INTERVALS[1]));
+    }
 
     #[tokio::test(start_paused = true)]
     async fn what_holds_is_looked_at_for_the_whole_time() {

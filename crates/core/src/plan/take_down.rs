@@ -44,20 +44,24 @@ pub(super) fn waiting<'a>(view: &View<'_>, vm: Option<&VmSpec>, waiting: &Waitin
     let steps = if waiting.is_name_taken {
         vec![Step::HealthChecks(Probes::End).into()]
     } else {
-        let pool = waiting.pool.iter().cloned().map(Guard::PoolUnchanged);
         let lease = waiting.lease.iter().cloned().map(Guard::LeaseUnchanged);
-        let reasons: Vec<_> = pool.chain(lease).collect();
+        let pool: Vec<_> = waiting
+            .pool
+            .iter()
+            .cloned()
+            .map(Guard::PoolUnchanged)
+            .collect();
         // A stale copy of the load balancer, or of the pool from which it gets no address, must not decide on deletions: no write with
         // its resource version precedes them (REL-4).
-        let all = [Guard::Unchanged].into_iter().chain(reasons.clone());
-        let mut steps = deletions(&view.objects, all.collect());
-        // Without a deletion, the resource version of the status verifies the load balancer, and nothing yet why its address is lost
-        // (IPA-7).
+        let guards = [Guard::Unchanged].into_iter().chain(pool.clone());
+        let mut steps = deletions(&view.objects, guards.chain(lease).collect());
+        // Without a deletion, the resource version of the status verifies the load balancer, and nothing yet the pool for which its
+        // address is lost (IPA-7).
         if let Some(first) = steps.first_mut()
             && first.guards.is_empty()
             && status::allocated(view.lb).is_some()
         {
-            first.guards = reasons;
+            first.guards = pool;
         }
         steps
     };

@@ -545,5 +545,39 @@ pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
                 ],
             ),
         ),
+        (
+            "a later load balancer of the name that gets the address others share names it before their Service has it",
+            plan(
+                Style {
+                    watch: [2, 10, 10, 2, 10, 40, 2, 2],
+                    take: 9,
+                    progress: 87,
+                    user: 7,
+                    cluster: 6,
+                    time: 2,
+                    recheck: 1,
+                    late: 5,
+                    workers: 2,
+                    ..smooth
+                },
+                &[
+                    Act::CreateVmi(0, 0, 0),
+                    Act::CreateLb(1, lb(true, Some(0))),
+                    Act::CreatePool(
+                        0,
+                        Ranges {
+                            of: &[V4, V6],
+                            ..ranges(12, 15)
+                        },
+                        235,
+                        0,
+                    ),
+                    Act::CreateLb(2, of_project(true, Some(0))),
+                    Act::CreateLb(0, lb(true, None)),
+                    Act::Ask(2, Asked::Primary(1)),
+                    Act::RecreateLb(1, asking(lb(true, None))),
+                ],
+            ),
+        ),
     ]
 }

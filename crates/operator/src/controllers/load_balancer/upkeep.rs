@@ -1,6 +1,7 @@
 //! What is done under the key of a group's name besides the reconcile of the load balancer of that name: the record and the Service of
 //! those that share an address, while no plan of a primary writes them (SHR-5, SHR-6).
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use harvester_lb_api::LoadBalancer;
@@ -65,12 +66,13 @@ pub async fn keep_up(
         return restore(ctx, &snapshot, &to).await;
     };
     let exists = ctx.index.stores.lbs.get(key).is_some();
-    if record.spec.owner != to {
+    let is_new = record.spec.owner != to;
+    if is_new {
         hand_over(ctx, key, exists, record, &to).await?;
     }
-    // IPA-6: the status of a primary that is tried again names the address before the Service has it. While that cannot be written,
-    // nobody joins or leaves.
-    if has_failed && is_unnamed(ctx, key, record) {
+    // IPA-6: the status of a primary that is tried again, or has the address from now on, names it before the Service has it. While that
+    // cannot be written, nobody joins or leaves.
+    if (has_failed || is_new) && is_unnamed(ctx, key, record.spec.addr, &to) {
         return Ok(Requeue::AwaitChange);
     }
     let stored = Stored::of(ctx, key);
@@ -118,13 +120,13 @@ async fn move_on(
     announcement::move_on(ctx, key, &service, &address).await
 }
 
-/// Whether the status of the primary does not name the address of the group.
-fn is_unnamed(ctx: &Context, key: &Key, record: &Record) -> bool {
+/// Whether the address of the group belongs to the primary, whose status does not name it.
+fn is_unnamed(ctx: &Context, key: &Key, addr: IpAddr, owner: &Owner) -> bool {
     let primary = ctx.index.stores.lbs.get(key);
     let primary = primary.as_deref().and_then(Lb::as_valid);
     primary.is_some_and(|lb| {
-        spec::owner(&lb.metadata) == record.spec.owner
-            && status::allocated(lb).and_then(addr::parse) != Some(record.spec.addr)
+        spec::owner(&lb.metadata) == *owner
+            && status::allocated(lb).and_then(addr::parse) != Some(addr)
     })
 }
 
