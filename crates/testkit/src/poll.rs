@@ -88,7 +88,7 @@ mod tests {
         let within = |time: Duration| polls.iter().filter(|at| **at < time).count();
         assert_eq!(within(TIME), 20);
         assert!(within(TIME * 30) < 200, "{}", polls.len());
-        let longest = polls.windows(2).map(|pair| pair[1] - pair[0]).max();
+        let longest = polls.windows(2).map(|pair| pair[1].abs_diff(pair[0])).max();
         assert_eq!(longest, Some(INTERVALS[1]));
     }
 
