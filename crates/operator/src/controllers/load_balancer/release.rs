@@ -86,9 +86,9 @@ fn is_undecodable(ctx: &Context, key: &Key) -> bool {
 
 /// The Service of this name in the store, if it is ours.
 fn own_service(ctx: &Context, key: &Key) -> Option<Arc<CachedService>> {
-    let owner = Stored::of(ctx, key).objects(key).service_owner()?;
-    let service = ctx.index.stores.services.get(key);
-    service.filter(|_| owner != Ownership::Foreign)
+    let stored = Stored::of(ctx, key);
+    let owner = stored.objects(key).service_owner()?;
+    stored.service.filter(|_| owner != Ownership::Foreign)
 }
 
 /// Whether a Service shows the address of each of these records; a live read could not show more.
