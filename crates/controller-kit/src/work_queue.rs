@@ -25,6 +25,20 @@ pub enum Requeue {
     Backoff,
 }
 
+impl Requeue {
+    /// The one of two that comes first. A time that something in progress takes is shorter than the others.
+    #[must_use]
+    pub fn sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::After(one), Self::After(other)) => Self::After(one.min(other)),
+            (Self::After(one), _) | (_, Self::After(one)) => Self::After(one),
+            (Self::Backoff, _) | (_, Self::Backoff) => Self::Backoff,
+            (Self::Resync, _) | (_, Self::Resync) => Self::Resync,
+            (Self::AwaitChange, Self::AwaitChange) => Self::AwaitChange,
+        }
+    }
+}
+
 /// The times of requeues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryPolicy {
@@ -209,6 +223,19 @@ mod tests {
 
     fn queue() -> WorkQueue<&'static str> {
         WorkQueue::new("LoadBalancer", POLICY)
+    }
+
+    #[test]
+    fn rel_4_of_two_requeues_the_sooner_counts() {
+        use Requeue::{AwaitChange, Backoff, Resync};
+        let after = |seconds| Requeue::After(Duration::from_secs(seconds));
+        let sorted = [after(1), after(3), Backoff, Resync, AwaitChange];
+        for (at, sooner) in sorted.into_iter().enumerate() {
+            for later in &sorted[at..] {
+                assert_eq!(sooner.sooner(*later), sooner, "{later:?}");
+                assert_eq!(later.sooner(sooner), sooner, "{later:?}");
+            }
+        }
     }
 
     #[test]

@@ -166,6 +166,11 @@ pub fn without_service(reason: &'static str) -> Vec<DetailCondition> {
     ]
 }
 
+/// `BackendsHealthy` of a load balancer that has no endpoints now.
+pub const fn without_endpoints() -> DetailCondition {
+    DetailCondition::none(BACKENDS_HEALTHY)
+}
+
 /// Why a backend takes no traffic, or why that is not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {

@@ -1,7 +1,7 @@
 //! Readiness and extra conditions of a load balancer, from its observed state (section 9). Pure.
 
 use harvester_lb_api::condition::{self, Condition, READY};
-use harvester_lb_ipam::{AddressConflict, Explanation, Standing};
+use harvester_lb_ipam::{AddressConflict, Standing};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 
@@ -143,7 +143,7 @@ pub struct Present<'a> {
     /// Whether its pool still has it to allocate (IPA-7, EXC-3).
     pub standing: Standing,
     /// Why the load balancer cannot have the address that it requests instead (REQ-4).
-    pub unserved: Option<&'a Explanation>,
+    pub unserved: Option<&'a str>,
     /// How it is shared, or why it is not (SHR-3).
     pub shared: Option<&'a Shared>,
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use harvester_lb_api::keys;
 use harvester_lb_api::meta::annotation;
-use harvester_lb_ipam::addr;
+use harvester_lb_ipam::{Explanation, addr};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 /// Characters of an annotation that a message quotes.
@@ -37,9 +37,36 @@ pub fn requested_address(meta: &ObjectMeta) -> RequestedAddress<'_> {
     }
 }
 
+/// Why a load balancer cannot have the address that it requests, for a condition (REQ-3, REQ-4).
+pub fn unavailable(meta: &ObjectMeta, why: &Explanation) -> String {
+    let key = keys::ANNOTATION_REQUESTED_ADDRESS;
+    let value = shown(annotation(meta, key).unwrap_or_default());
+    format!("annotation {key} is {value:?}: {why}")
+}
+
 #[cfg(test)]
 mod tests {
+    use harvester_lb_ipam::{PoolVerdict, Verdict};
+
     use super::*;
+
+    #[test]
+    fn req_3_the_reason_names_key_and_value() {
+        let pool = "p".into();
+        let verdict = Verdict::Missing;
+        let why = Explanation::new(vec![PoolVerdict { pool, verdict }], 1);
+        let of = |text: &str| {
+            let key = keys::ANNOTATION_REQUESTED_ADDRESS.to_owned();
+            let meta = ObjectMeta {
+                annotations: Some([(key, text.to_owned())].into()),
+                ..ObjectMeta::default()
+            };
+            unavailable(&meta, &why)
+        };
+        let key = keys::ANNOTATION_REQUESTED_ADDRESS;
+        let expected = format!("annotation {key} is \"10.0.0.9\": pool p: does not exist");
+        assert_eq!(of("10.0.0.9"), expected);
+    }
 
     #[test]
     fn req_1_any_valid_text_of_an_address() {

@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
-use harvester_lb_ipam::{AddressConflict, Explanation, Grant, Record, Standing, WaitReason, addr};
+use harvester_lb_ipam::{AddressConflict, Grant, Record, Standing, WaitReason, addr};
 use harvester_lb_object::Key;
 
 use crate::backends::DiscoveredBackends;
@@ -14,6 +14,7 @@ use crate::plan::step::{Next, SeenLease, SeenPool};
 use crate::readiness;
 use crate::sharing::telling::Shared;
 use crate::spec::{self, Refusal, VmSpec};
+use crate::spec_annotations;
 use crate::status::{self, FieldUpdate, Readiness, StatusUpdate};
 use crate::unsupported::Unsupported;
 
@@ -44,7 +45,7 @@ pub struct Address {
     /// Whether its pool still has the address to allocate (IPA-7, EXC-3).
     pub standing: Standing,
     /// Why the load balancer cannot have the address that it requests instead (REQ-4).
-    pub unserved: Option<Explanation>,
+    pub unserved: Option<String>,
     /// How it is shared, or why it is not (SHR-3); `None` if nobody asks for that.
     pub shared: Option<Shared>,
     /// Where it comes from.
@@ -76,7 +77,9 @@ impl Address {
             extra_records,
             address_conflict: grant.address_conflict,
             standing: grant.standing,
-            unserved: grant.unserved,
+            unserved: grant
+                .unserved
+                .map(|why| spec_annotations::unavailable(&lb.metadata, &why)),
             shared: None,
             origin: Origin::Pool,
         }
@@ -87,7 +90,7 @@ impl Address {
         readiness::Present {
             address: &self.load_balancer_ip,
             standing: self.standing,
-            unserved: self.unserved.as_ref(),
+            unserved: self.unserved.as_deref(),
             shared: self.shared.as_ref(),
         }
     }
@@ -228,6 +231,9 @@ pub struct Keep {
     pub extra_records: Vec<Record>,
     /// When it is planned again.
     pub next: Next,
+    /// The group that it has left, whose Service its EndpointSlice still names: another load balancer may have one of its ports there by
+    /// now (SHR-2, SHR-7).
+    pub left: Option<Key>,
 }
 
 impl Keep {
@@ -248,6 +254,7 @@ impl Keep {
             tells_health: false,
             extra_records: Vec::new(),
             next: Next::AwaitChange,
+            left: None,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::plan::goal::Keep;
 use crate::plan::health::{CheckSource, Health, Paced};
 use crate::plan::outline::{OnFailure, Plan};
 use crate::plan::report::{self, Report};
-use crate::plan::step::{Step, Write};
+use crate::plan::step::{Guard, Guarded, Step, Write};
 use crate::plan::view::View;
 
 /// The plan of a load balancer that stays as it is.
@@ -21,16 +21,24 @@ pub(super) fn plan<'a>(view: &View<'_>, keep: &'a Keep) -> Plan<'a> {
         None => Plan::new(Vec::new(), OnFailure::Report, Report::Kept(keep, None)),
         Some(present) => {
             let health = Health::of(view, keep.check);
-            let build =
-                |backends: &[_]| desired::with_backends(&view.lb.metadata, present, backends);
+            let build = |backends: &[_]| {
+                let slice = desired::with_backends(&view.lb.metadata, present, backends);
+                match keep.left {
+                    Some(_) => desired::of_service(slice, &view.objects.key.name),
+                    None => slice,
+                }
+            };
             let paced = Paced::of(view, &health, true, build);
             let verdicts = report::verdicts(&health, &paced);
             let checks = Step::HealthChecks(health.probes.clone()).into();
             let served = health.served(paced.backends);
             let is_known = served.is_checked() || !matches!(keep.check, CheckSource::Unchanged);
             let patch = paced.patch.map(|patch| {
-                let from = present.metadata.clone();
-                Step::Slice(Write::Patch(from, patch)).into()
+                let left = keep.left.clone();
+                Guarded {
+                    guards: left.map(Guard::LeftGroup).into_iter().collect(),
+                    step: Step::Slice(Write::Patch(present.metadata.clone(), patch)),
+                }
             });
             let steps = [checks].into_iter().chain(patch).collect();
             let report = Report::Kept(keep, is_known.then_some(served));

@@ -31,6 +31,12 @@ pub(super) enum Report<'a> {
         address: &'a Address,
         status: Box<StatusUpdate>,
     },
+    /// A primary that gets none of its ports: its address is announced for those that share it (SHR-2).
+    Contested {
+        vm: &'a VmSpec,
+        address: &'a Address,
+        readiness: Readiness,
+    },
     /// From the Service and these backends.
     Served {
         vm: &'a VmSpec,
@@ -72,6 +78,11 @@ impl Report<'_> {
                 }),
                 next: Next::Backoff,
             },
+            Self::Contested {
+                vm,
+                address,
+                readiness,
+            } => contested(view, vm, address, readiness, applied),
             Self::Served {
                 vm,
                 address,
@@ -135,12 +146,7 @@ fn served(
         None if readiness.is_ready() => Next::AwaitChange,
         None => Next::Resync,
     };
-    let is_other = service.is_some_and(|service| shows_other_address(service, address));
-    let ip = &address.load_balancer_ip;
-    let mut details = vec![
-        allocated(address, external.as_deref()),
-        details::announced(external.as_deref(), ip, is_other),
-    ];
+    let mut details = announcement(service, address);
     let health = served.condition(before);
     details.extend(health.or_else(|| no_backends(view)));
     let status = StatusUpdate {
@@ -153,6 +159,43 @@ fn served(
         status: Some(status),
         next,
     }
+}
+
+fn contested(
+    view: &View<'_>,
+    vm: &VmSpec,
+    address: &Address,
+    readiness: Readiness,
+    applied: &Applied<'_>,
+) -> Conclusion {
+    if let Some(why) = applied.refused {
+        return Conclusion {
+            status: Some(refused(view, vm, address, why)),
+            next: Next::Backoff,
+        };
+    }
+    let mut details = announcement(applied.service, address);
+    details.push(details::without_endpoints());
+    let status = StatusUpdate {
+        address: FieldUpdate::Set(applied.service.and_then(readiness::external_ip)),
+        details,
+        ..of_vm(view, vm, address, readiness)
+    };
+    Conclusion {
+        status: Some(status),
+        next: applied.recreate_in.map_or(Next::AwaitChange, Next::After),
+    }
+}
+
+/// What the conditions say of the address and its announcement.
+fn announcement(service: Option<&Service>, address: &Address) -> Vec<DetailCondition> {
+    let external = service.and_then(readiness::external_ip);
+    let is_other = service.is_some_and(|service| shows_other_address(service, address));
+    let ip = &address.load_balancer_ip;
+    vec![
+        allocated(address, external.as_deref()),
+        details::announced(external.as_deref(), ip, is_other),
+    ]
 }
 
 /// Whether a Service has the ports of the load balancer with this EndpointSlice: one that is shared gets those of a secondary under

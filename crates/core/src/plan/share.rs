@@ -11,8 +11,8 @@ use crate::desired::{self, DesiredPort, Ownership};
 use crate::kube_vip_annotations::{self, Source};
 use crate::merge_patch::difference;
 use crate::plan::goal::Address;
-use crate::plan::outline::{OnFailure, Plan};
-use crate::plan::report::{self, Report};
+use crate::plan::outline::{OnFailure, Plan, ServiceOf};
+use crate::plan::report::Report;
 use crate::plan::step::{Guard, Guarded, Next, Probes, Step, Write};
 use crate::plan::view::{Objects, Primary, Secondary, Sharing, View};
 use crate::sharing::naming::{self, shared_name};
@@ -128,6 +128,11 @@ pub(super) fn write_service(
 ) -> Option<Step> {
     let present = objects.service.map(|service| &**service);
     let mut wanted = desired::shared_service(objects.key, present, owners, ports, address);
+    let annotations = match (present, annotations) {
+        // Those of a primary that is gone went with the Service.
+        (None, Source::Heir(own)) => &Source::Own(own.clone()),
+        (_, annotations) => annotations,
+    };
     kube_vip_annotations::copy(&mut wanted.metadata, annotations);
     Some(Step::Service(match present {
         None => Write::Create(Box::new(wanted)),
@@ -152,14 +157,20 @@ pub(super) fn leave_own_service<'a>(view: &View<'_>, with: &Secondary<'_>) -> Pl
 
 /// SHR-2: a primary that gets none of its ports. The Service loses them first; the address is still the primary's. `None` if it gets
 /// them.
-pub(super) fn contested<'a>(view: &View<'_>, vm: &VmSpec, address: &Address) -> Option<Plan<'a>> {
+pub(super) fn contested<'a>(
+    view: &View<'_>,
+    vm: &'a VmSpec,
+    address: &'a Address,
+) -> Option<Plan<'a>> {
     let Sharing::Primary(primary) = &view.sharing else {
         return None;
     };
     let why = primary.contested.as_ref()?;
     let readiness = Readiness::not(status::PORT_CONFLICT, why.to_string());
-    let report = report::of_vm(view, vm, address, readiness);
-    let mut steps: Vec<Guarded> = vec![Step::HealthChecks(Probes::End).into()];
+    let mut steps = vec![Guarded {
+        guards: vec![Guard::CaughtUp],
+        step: Step::HealthChecks(Probes::End),
+    }];
     let ip = &address.load_balancer_ip;
     steps.extend(of_others(
         &view.objects,
@@ -173,8 +184,21 @@ pub(super) fn contested<'a>(view: &View<'_>, vm: &VmSpec, address: &Address) -> 
         guards: vec![Guard::Unchanged],
         step: Step::Slice(Write::Delete(from.clone())),
     }));
-    let report = Report::fixed(report, Next::AwaitChange);
-    Some(Plan::new(steps, OnFailure::ReportRefusal, report))
+    let report = Report::Contested {
+        vm,
+        address,
+        readiness,
+    };
+    // It moves with the address as any other (REL-4).
+    let service = if view.objects.is_service_undecodable() {
+        ServiceOf::None
+    } else {
+        ServiceOf::Own
+    };
+    Some(Plan {
+        service,
+        ..Plan::new(steps, OnFailure::ReportRefusal, report)
+    })
 }
 
 /// The Service of load balancers whose primary does not serve its ports now: it is gone, its spec is refused, or it is being deleted.
@@ -186,7 +210,10 @@ fn of_others(
     address: &str,
     annotations: &Source,
 ) -> Option<Guarded> {
-    if objects.service_owner() == Some(Ownership::Foreign) || objects.is_service_undecodable() {
+    // Without our label, and after the primary, those who share it are its only mark (SVC-1).
+    let is_theirs = others.secondaries.iter().any(|it| it.is_owner);
+    let is_foreign = objects.service_owner() == Some(Ownership::Foreign) && !is_theirs;
+    if is_foreign || objects.is_service_undecodable() {
         return None;
     }
     let present = objects.service.map(|it| &**it);
@@ -214,6 +241,7 @@ pub fn without_primary(
     let service = of_others(objects, others, members, address, annotations);
     let slice = objects.deletable_slice().filter(|_| leaves);
     let slice = slice.map(|from| Step::Slice(Write::Delete(from.clone())).into());
-    let steps = service.into_iter().chain(slice).collect();
+    let checks = leaves.then(|| Step::HealthChecks(Probes::End).into());
+    let steps = checks.into_iter().chain(service).chain(slice).collect();
     Plan::new(steps, OnFailure::Stop, Report::None(Next::AwaitChange))
 }

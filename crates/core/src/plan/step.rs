@@ -59,6 +59,8 @@ pub enum Guard {
     /// As [`Guard::CaughtUp`], for each of these load balancers, which share the address or own the Service; of one that the store does
     /// not have a live read finds none either.
     AllCaughtUp(Vec<Key>),
+    /// A live read finds that the load balancer owns the Service of this group no more (SHR-7).
+    LeftGroup(Key),
     /// A live read finds this load balancer.
     Exists(Owner),
     /// A live read finds the pool, or its absence, unchanged (REL-4).

@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use harvester_lb_ipam::{OwnerId, PoolVerdict, Standing, Verdict};
+use harvester_lb_ipam::{OwnerId, Standing};
 use harvester_lb_prober::HealthCheck;
 use serde_json::json;
 
@@ -272,14 +272,8 @@ fn exc_3_the_condition_says_that_the_address_stays() {
 
 #[test]
 fn req_4_the_condition_says_what_is_served_and_why() {
-    let verdict = Verdict::AddressHeld {
-        addr: [10, 0, 0, 9].into(),
-        holder: OwnerId::new("shop", "web"),
-    };
-    let pool = "p".into();
-    let why = Explanation::new(vec![PoolVerdict { pool, verdict }], 1);
     let present = Present {
-        unserved: Some(&why),
+        unserved: Some("pool p: does not exist"),
         ..present("10.0.0.7", Standing::InPool)
     };
     let all = extras(None, Some(present), &DiscoveredBackends::default());
@@ -291,7 +285,7 @@ fn req_4_the_condition_says_what_is_served_and_why() {
     let message = told.message.as_deref();
     assert_eq!(
         message,
-        Some("10.0.0.7 is served meanwhile: pool p: 10.0.0.9 is held by LoadBalancer shop/web")
+        Some("10.0.0.7 is served meanwhile: pool p: does not exist")
     );
 }
 

@@ -114,7 +114,8 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
     let may_hold = accepted.iter().zip(&lost);
     let may_hold = may_hold.filter(|(it, lost)| lost.is_none() || it.candidate.name == stored.name);
     let may_hold: Vec<_> = may_hold.map(|(wish, _)| &wish.candidate).collect();
-    let holder = membership::holder(stored.name, &may_hold).map(|it| it.name);
+    let held_by = stored.record.map(|(held_by, _)| held_by);
+    let holder = membership::holder(stored.name, &may_hold, held_by).map(|it| it.name);
     for (wish, lost) in accepted.iter().zip(lost) {
         let name = wish.candidate.name;
         let is_holder = holder == Some(name);
@@ -155,9 +156,7 @@ pub fn holder<'a>(name: &str, roles: &'a BTreeMap<String, Role>) -> Option<&'a s
 /// no Service: its status names the address.
 fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
     let lb = &wish.candidate;
-    let holds = stored
-        .record
-        .is_some_and(|(held, _)| held.uid == lb.uid || (held.name == lb.name && lb.names_address));
+    let holds = stored.record.is_some_and(|(held_by, _)| held_by.is(lb));
     holds
         || match lb.workload {
             WorkloadType::Vm => {

@@ -272,10 +272,32 @@ pub struct HeldBy<'a> {
     pub uid: &'a str,
 }
 
-/// Who of its members is to own the record of a group: the one of its name, the primary, else the oldest that can be decoded (SHR-5).
-pub fn holder<'a, 'b>(name: &str, members: &[&'b Candidate<'a>]) -> Option<&'b Candidate<'a>> {
+impl HeldBy<'_> {
+    /// Whether this load balancer is that owner, or was restored from a backup of it: its status names the address (IPA-3).
+    pub fn is(&self, lb: &Candidate<'_>) -> bool {
+        self.uid == lb.uid || (self.name == lb.name && lb.names_address)
+    }
+}
+
+/// Who of its members is to own the record of a group: the one of its name, the primary, else the present owner, else the oldest that
+/// can be decoded. A record passes on when its owner goes or drops out, not when an older one joins (SHR-5).
+pub fn holder<'a, 'b>(
+    name: &str,
+    members: &[&'b Candidate<'a>],
+    held_by: Option<HeldBy<'_>>,
+) -> Option<&'b Candidate<'a>> {
+    let is_owner = |it: &Candidate<'_>| held_by.is_some_and(|held_by| held_by.is(it));
     let members = members.iter().copied();
-    members.min_by_key(|it| (it.name != name, !it.is_readable, it.created, it.name))
+    members.min_by_key(|it| {
+        let of_name = it.name == name;
+        (
+            !of_name,
+            !is_owner(it),
+            !it.is_readable,
+            it.created,
+            it.name,
+        )
+    })
 }
 
 /// SHR-6: whether others share the address of an earlier load balancer of this name, which this one must not take over (ALC-1). One

@@ -66,10 +66,11 @@ impl Ledger {
             })
     }
 
-    /// The holder of the address other than `id`, by a Bound record, a reservation, a claim or a Service.
+    /// The holder of the address other than `id`, by a Bound record, a reservation, a claim or a Service. Of one that is shared it is the
+    /// owner of its record, as the primary may be gone; `id` has it if it is the primary.
     pub(super) fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
         match self.records.get(addr).filter(|entry| entry.is_bound()) {
-            Some(entry) => Some(&entry.owner.id).filter(|owner| *owner != id),
+            Some(entry) => (entry.owner.id != *id).then(|| self.owner_id(entry)),
             None => self.holds.rival(addr, id),
         }
     }

@@ -251,7 +251,7 @@ impl Ledger {
         // Its own record of another pool, which overlaps this one, counts too: an address is not moved to itself.
         let record = self.records.get(addr).filter(|entry| entry.is_bound());
         let holder = self.rival(addr, id);
-        if let Some(holder) = holder.or_else(|| record.map(|entry| &entry.owner.id)) {
+        if let Some(holder) = holder.or_else(|| record.map(|entry| self.owner_id(entry))) {
             let holder = holder.clone();
             return no(name, Verdict::AddressHeld { addr, holder }, true);
         }

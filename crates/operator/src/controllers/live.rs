@@ -11,11 +11,14 @@ use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::Allocation;
 use harvester_lb_core::plan::{SeenLease, SeenPool};
+use harvester_lb_core::sharing::group::is_owner;
 use harvester_lb_core::sharing::index;
 use harvester_lb_core::{cached, spec, status};
 use harvester_lb_ipam::{Owner, Record, Request, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::context::Context;
 use crate::controllers::records;
@@ -77,6 +80,26 @@ pub async fn ensure_caught_up(
     ensure_unchanged(ctx, key, lb).await
 }
 
+/// As [`ensure_caught_up`], for the EndpointSlice of a load balancer that shares an address: the names of its ports tell which ports of
+/// the Service are its own (SHR-3).
+pub async fn ensure_slice_caught_up(ctx: &Context, key: &Key) -> Result<(), WriteError> {
+    if ctx.index.is_slice_verified(key) {
+        return Ok(());
+    }
+    let stored = ctx.index.stores.slices.get(key);
+    let live = ctx.client.get_live::<EndpointSlice>(key).await?;
+    // The store has those with our label alone.
+    let live = live.filter(|slice| cached::is_labelled(&slice.metadata));
+    let version = |slice: &EndpointSlice| slice.metadata.resource_version.clone();
+    if stored.as_deref().map(version) != live.as_ref().map(version) {
+        return Err(WriteError::Conflict(format!(
+            "EndpointSlice {key} has been changed, deleted or recreated meanwhile"
+        )));
+    }
+    ctx.index.set_slice_verified(key);
+    Ok(())
+}
+
 /// Verifies that there is no load balancer of this name.
 ///
 /// # Errors
@@ -114,11 +137,15 @@ pub async fn ensure_gone(ctx: &Context, key: &Key, records: &[Record]) -> Result
 
 /// Verifies that the owner of a shared address, if it has another name than the group, shares it no longer: it is gone, names another
 /// one, or its status does not name the address, which comes first for one that joins and goes last for one that leaves (SHR-5, IPA-3,
-/// IPA-6).
+/// IPA-6). Or it is the copy `seen`, of which the rules say that it may not share it: another one has its port, or it names another pool.
 ///
 /// # Errors
 /// `Conflict` if it still shares it; the store has it.
-pub async fn ensure_left(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+pub async fn ensure_left(
+    ctx: &Context,
+    record: &Record,
+    seen: Option<&ObjectMeta>,
+) -> Result<(), WriteError> {
     if record.spec.group.is_none() {
         return Ok(());
     }
@@ -127,10 +154,12 @@ pub async fn ensure_left(ctx: &Context, record: &Record) -> Result<(), WriteErro
         cached::key(&record.spec.address_of()),
     );
     let named = |lb: &LoadBalancer| status::allocated(lb).and_then(addr::parse);
+    let version = seen.and_then(|seen| seen.resource_version.as_ref());
     let shares = |lb: &LoadBalancer| {
         spec::owner(&lb.metadata) == record.spec.owner
             && index::named_group(&key, &lb.metadata).as_ref() == Some(&group)
             && named(lb) == Some(record.spec.addr)
+            && (version.is_none() || lb.metadata.resource_version.as_ref() != version)
     };
     match ctx.client.get_live::<LoadBalancer>(&key).await? {
         Some(lb) if shares(&lb) => Err(WriteError::Conflict(format!(
@@ -139,6 +168,24 @@ pub async fn ensure_left(ctx: &Context, record: &Record) -> Result<(), WriteErro
         ))),
         _ => Ok(()),
     }
+}
+
+/// Verifies that the Service of a group is not owned by this load balancer (SHR-7).
+///
+/// # Errors
+/// `Conflict` if it is; the store has it.
+pub async fn ensure_left_group(
+    ctx: &Context,
+    group: &Key,
+    lb: &LoadBalancer,
+) -> Result<(), WriteError> {
+    let uid = lb.metadata.uid.as_deref().unwrap_or_default();
+    let service = ctx.client.get_live::<Service>(group).await?;
+    if is_owner(service.as_ref(), uid) {
+        let why = format!("Service {group} has ports of the load balancer, the store was behind");
+        return Err(WriteError::Conflict(why));
+    }
+    Ok(())
 }
 
 /// The pool that a load balancer names, to be taken before an allocation is decided; `None` if it names none.

@@ -61,7 +61,7 @@ pub async fn reconcile(ctx: &Context, key: &Key) -> Result<Requeue, WriteError> 
     if let Some(group) = Group::of(ctx, key) {
         upkeep::wake(ctx, &group);
     }
-    others.and(own)
+    Ok(others?.sooner(own?))
 }
 
 /// Reconciles one that exists. The flag says whether its plan wrote the Service of its name, or is to write it with the next attempt.
@@ -95,7 +95,14 @@ async fn reconcile_one(
         Ok(goal) => (goal, Ok(())),
         Err(WriteError::Fenced) => return (Err(WriteError::Fenced), true),
         // A failed write of the IPAllocation must not stop updates of the EndpointSlice (BE-6).
-        Err(error) => (Goal::Keep(Keep::endpoints(lb)), Err(error)),
+        Err(error) => {
+            let keep = Keep::endpoints(lb);
+            let keep = match standing {
+                Standing::Own(_) => unserved::leaving_none(ctx, key, lb, keep),
+                _ => keep,
+            };
+            (Goal::Keep(keep), Err(error))
+        }
     };
     let of = standing.address_of(key);
     let writes_service = of == key && matches!(goal, Goal::Serve(..) | Goal::AddressOnly(_));

@@ -153,7 +153,7 @@ async fn release_if_orphaned(
         return Ok(());
     }
     info!(address = %record.spec.addr, %owner, "releasing orphaned IPAllocation, another load balancer names its address");
-    live::ensure_left(ctx, record).await?;
+    live::ensure_left(ctx, record, None).await?;
     let released = RecordSpec {
         phase: Phase::Released,
         released_at: Some(clock::now()),
@@ -288,6 +288,8 @@ async fn import_one(ctx: &Context, spec: RecordSpec) -> Result<(), WriteError> {
             _ => spec,
         };
         records::write(ctx, &spec, None).await?;
+        // It may have got another address since the first attempt, and then releases this one (IPA-6).
+        ctx.index.queues.lbs.add(cached::key(&spec.owner.id));
     }
     ctx.index.imported(addr);
     Ok(())

@@ -316,6 +316,17 @@ impl Index {
         self.with_leader(|leader| leader.verified_lbs.insert(lb.clone()));
     }
 
+    /// Whether the stored copy of an EndpointSlice is at least as new as what an earlier leader has acted on (SHR-3); false on a standby.
+    pub fn is_slice_verified(&self, key: &Key) -> bool {
+        self.with_leader(|leader| leader.verified_slices.contains(key))
+            .unwrap_or(false)
+    }
+
+    /// Marks an EndpointSlice as [verified](Self::is_slice_verified): it was read live, or written. No-op on a standby.
+    pub fn set_slice_verified(&self, key: &Key) {
+        self.with_leader(|leader| leader.verified_slices.insert(key.clone()));
+    }
+
     /// The addresses that load balancers of this name have leased, by their uid; empty on a standby.
     pub fn leases_of(&self, lb: &Key) -> Vec<(Uid, IpAddr)> {
         self.with_leader(|leader| {

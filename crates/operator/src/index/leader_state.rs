@@ -65,6 +65,8 @@ pub struct LeaderState {
     pub(super) announcing: HashMap<Key, Arc<str>, FxBuildHasher>,
     /// Load balancers read live, or whose status was written, in this term (IPA-6).
     pub(super) verified_lbs: HashSet<Key, FxBuildHasher>,
+    /// Load balancers whose EndpointSlice was read live or written in this term (SHR-3).
+    pub(super) verified_slices: HashSet<Key, FxBuildHasher>,
     /// Pools whose status may be outdated.
     dirty: BTreeSet<PoolName>,
 }
@@ -89,6 +91,7 @@ impl LeaderState {
             endpoint_only_lbs: BTreeSet::new(),
             announcing: HashMap::default(),
             verified_lbs: HashSet::default(),
+            verified_slices: HashSet::default(),
             dirty: BTreeSet::new(),
         }
     }

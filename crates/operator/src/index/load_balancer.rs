@@ -1,5 +1,7 @@
 //! Changes of load balancers.
 
+use std::collections::BTreeSet;
+
 use harvester_lb_api::{LoadBalancer, WorkloadType};
 use harvester_lb_controller_kit::store::Change;
 use harvester_lb_core::cached::{self, Lb};
@@ -10,26 +12,32 @@ use harvester_lb_object::Key;
 use super::Index;
 
 impl Index {
-    /// Handles a change of a load balancer.
+    /// Handles a change of a load balancer. What counts is what the store has by now: changes that a live read, the answer to a write
+    /// and the watch report may be handled in another order.
     pub fn lb_changed(&self, key: &Key, change: &Change<Lb>) {
-        let affected = self.with_leader(|leader| match change {
+        let affected = self.with_leader(|leader| match (change, self.stores.lbs.get(key)) {
             // It exists, perhaps again: its own reconcile handles the remains of an earlier one of its name.
-            Change::Applied { old, new } => {
+            (Change::Applied { old, new }, Some(stored)) => {
                 leader.remove_deleted_lb(key);
-                let news = leader.sharing.set_lb(key, Some(new));
+                let news = leader.sharing.set_lb(key, Some(&stored));
                 let mut affected = leader.affected(news);
                 affected.extend(leader.parties_of(key, old.as_deref(), new));
                 affected
             }
-            Change::Deleted {
-                old,
-                final_state_unknown,
-            } => {
+            (Change::Applied { .. }, None) | (Change::Deleted { .. }, Some(_)) => BTreeSet::new(),
+            (
+                Change::Deleted {
+                    old,
+                    final_state_unknown,
+                },
+                None,
+            ) => {
                 leader.ledger.withdraw(&cached::id(key));
                 leader.moves.remove(key);
                 leader.announcing.remove(key);
                 leader.endpoint_only_lbs.remove(key);
                 leader.verified_lbs.remove(key);
+                leader.verified_slices.remove(key);
                 leader
                     .deleted_lbs
                     .insert(key.clone(), deleted_lb(old, *final_state_unknown));
@@ -38,7 +46,7 @@ impl Index {
                 leader.affected(news)
             }
         });
-        if let Change::Deleted { .. } = change {
+        if matches!(change, Change::Deleted { .. }) && self.stores.lbs.get(key).is_none() {
             // On a standby too: health checks continue until another process is leader (RUN-5).
             self.prober.remove_group(&key.to_string());
             self.queues.lbs.forget(key);
@@ -62,7 +70,10 @@ impl Index {
             return;
         };
         let affected = self.with_leader(|leader| {
-            let news = leader.sharing.set_lb(key, Some(new));
+            // What is stored by now, as for a change of the watch.
+            let news = leader
+                .sharing
+                .set_lb(key, self.stores.lbs.get(key).as_deref());
             let mut affected = leader.affected(news);
             affected.extend(leader.parties_of(key, old.as_deref(), new));
             affected

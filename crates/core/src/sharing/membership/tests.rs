@@ -209,11 +209,44 @@ fn shr_5_the_holder_is_the_primary_then_the_oldest_member() {
     };
     let (primary, others) = (at("primary", 9), [at("d", 2), at("c", 1), at("b", 1)]);
     let mut members: Vec<&Candidate<'_>> = others.iter().collect();
-    let name = |members: &[&Candidate<'static>]| holder("primary", members).map(|it| it.name);
+    let name = |members: &[&Candidate<'static>]| holder("primary", members, None).map(|it| it.name);
     assert_eq!(name(&members), Some("b"));
     members.push(&primary);
     assert_eq!(name(&members), Some("primary"));
     assert_eq!(name(&[]), None);
+}
+
+#[test]
+fn shr_5_the_record_stays_with_its_owner_as_long_as_that_is_a_member() {
+    let of = |name: &'static str, created| Candidate {
+        created: Micros(created),
+        uid: name,
+        ..lb(name)
+    };
+    let (older, owner) = (of("a", 1), of("b", 2));
+    let unreadable = Candidate {
+        is_readable: false,
+        ..owner.clone()
+    };
+    let restored = Candidate {
+        uid: "b-2",
+        names_address: true,
+        ..owner.clone()
+    };
+    let primary = of("primary", 9);
+    let held = Some(held_by("b", "b"));
+    let name = |members: &[&Candidate<'static>]| holder("primary", members, held).map(|it| it.name);
+    for member in [&owner, &unreadable, &restored] {
+        assert_eq!(name(&[&older, member]), Some("b"), "{member:?}");
+    }
+    assert_eq!(name(&[&older, &owner, &primary]), Some("primary"));
+    // It has gone, or is another one of its name.
+    let later = Candidate {
+        uid: "b-2",
+        ..owner.clone()
+    };
+    assert_eq!(name(&[&older]), Some("a"));
+    assert_eq!(name(&[&older, &later]), Some("a"));
 }
 
 #[test]

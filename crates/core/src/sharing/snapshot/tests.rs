@@ -87,7 +87,7 @@ fn shr_5_the_holder_and_the_others() {
     let parties = vec![party(&b), party(&c)];
     let snapshot = Snapshot::of(&key, parties, None, &records);
     let holder = snapshot.holder().and_then(|meta| meta.name.as_deref());
-    assert_eq!(holder, Some("b"), "of the same age: by name");
+    assert_eq!(holder, Some("c"), "the owner of the record stays it");
     assert_eq!(snapshot.secondaries().collect::<Vec<_>>(), ["b", "c"]);
     // Of the one that is left alone nothing is known.
     let left = Party {

@@ -11,9 +11,10 @@ use harvester_lb_core::cached;
 use harvester_lb_core::plan::{Address, Goal, Keep, Next, SeenPool, Waiting};
 use harvester_lb_core::sharing::telling::{self, Shared};
 use harvester_lb_core::spec::{self, Checked, Source};
+use harvester_lb_core::spec_annotations::unavailable;
 use harvester_lb_core::status::{self, Readiness};
 use harvester_lb_ipam::allocation::{Allocation, GiveUp, ROUNDS, Step};
-use harvester_lb_ipam::{Owner, Record, Request};
+use harvester_lb_ipam::{Owner, Record, Request, WaitReason};
 use harvester_lb_object::Key;
 use tracing::{info, warn};
 
@@ -137,7 +138,11 @@ fn waiting(
     else {
         return Err(unexpected_step(&step));
     };
-    let readiness = Readiness::not(reason.as_str(), explanation.to_string());
+    let message = match reason {
+        WaitReason::RequestedAddressUnavailable => unavailable(&lb.metadata, &explanation),
+        _ => explanation.to_string(),
+    };
+    let readiness = Readiness::not(reason.as_str(), message);
     // No other load balancer has the address, so the Service stays until the IPAllocation or the pool is readable.
     if keep_service {
         return Ok(Goal::Keep(Keep::until(lb, readiness, Next::Resync)));
@@ -220,7 +225,7 @@ async fn last_step(
                 live::ensure_uid(ctx, &request.owner).await?;
                 // One that others share is not that of an earlier load balancer of the name as long as they do (SHR-6).
                 for record in ctx.index.bound_records_of(&request.owner.id) {
-                    live::ensure_left(ctx, &record).await?;
+                    live::ensure_left(ctx, &record, None).await?;
                 }
             }
             Step::VerifyStatus(addr) => verify_status(ctx, &request.owner, addr).await?,

@@ -99,8 +99,10 @@ async fn check(
                         Some(Lb::Invalid(..)) => {}
                         None => live::ensure_absent(ctx, member).await?,
                     }
+                    live::ensure_slice_caught_up(ctx, member).await?;
                 }
             }
+            Guard::LeftGroup(group) => live::ensure_left_group(ctx, group, lb).await?,
             Guard::Exists(owner) => live::ensure_uid(ctx, owner).await?,
             Guard::PoolUnchanged(pool) => live::ensure_pool_unchanged(ctx, pool).await?,
             Guard::LeaseUnchanged(lease) => live::ensure_lease_unchanged(ctx, lease).await?,

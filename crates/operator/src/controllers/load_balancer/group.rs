@@ -106,8 +106,18 @@ impl Group {
     fn own_service(&self) -> Option<&Service> {
         let service = self.service.as_deref()?;
         // Of one that cannot be decoded the owners are known, which tell who shares the address.
-        let is_own = desired::ownership(&service.metadata, &self.key.name) == Ownership::Ours;
-        is_own.then_some(&**service)
+        self.is_own(service).then_some(&**service)
+    }
+
+    /// Whether a Service of the group's name is that of the group: that of the load balancer of its name, or of others that name it. Of
+    /// these alone, and without our label, it is a load balancer's all the same (SVC-1).
+    fn is_own(&self, service: &CachedService) -> bool {
+        let mut uids = self
+            .parties
+            .iter()
+            .filter_map(|it| it.lb.meta().uid.as_deref());
+        desired::ownership(&service.metadata, &self.key.name) == Ownership::Ours
+            || uids.any(|uid| group::is_owner(Some(service), uid))
     }
 
     /// Why a load balancer with these ports has to wait although it may share the address: somebody else has a Service of the name, or
@@ -116,7 +126,7 @@ impl Group {
         let service = self.service.as_deref()?;
         let name = &self.key.name;
         let vm = spec::check(lb).ok()?.vm?;
-        if desired::ownership(&service.metadata, name) == Ownership::Foreign {
+        if !self.is_own(service) {
             let message = format!(
                 "Service {name} exists and is not that of load balancer {name}, whose address this one asks for: rename that load balancer, or delete the Service"
             );
@@ -321,17 +331,24 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
 /// The group whose Service still has the load balancer of this uid among its owners, although it is not `target`: its EndpointSlice
 /// must stay until its ports are off that Service (SHR-7).
 pub fn held_elsewhere(ctx: &Context, key: &Key, target: &Key, uid: Option<&str>) -> Option<Key> {
+    let of = named_by_slice(ctx, key)?;
+    let service = ctx.index.stores.services.get(&of)?;
+    (of != *target && group::is_owner(Some(&service), uid?)).then_some(of)
+}
+
+/// The group whose Service the EndpointSlice of a load balancer names although that one, of this uid, is none of its owners.
+pub fn left(ctx: &Context, key: &Key, uid: Option<&str>) -> Option<Key> {
+    let of = named_by_slice(ctx, key)?;
+    let service = ctx.index.stores.services.get(&of)?;
+    (!group::is_owner(Some(&service), uid?)).then_some(of)
+}
+
+/// The group whose Service the EndpointSlice of a load balancer names, unless that is its own: one that joins still has that.
+fn named_by_slice(ctx: &Context, key: &Key) -> Option<Key> {
     let slice = ctx.index.stores.slices.get(key)?;
     let labels = slice.metadata.labels.as_ref()?;
     let of = labels.get(keys::LABEL_SERVICE_NAME)?;
-    // One that joins still has a Service of its own.
-    if *of == *target.name || *of == *key.name {
-        return None;
-    }
-    let of = Key::new(&key.namespace, &**of);
-    let service = ctx.index.stores.services.get(&of)?;
-    let is_ours = desired::ownership(&service.metadata, &of.name) == Ownership::Ours;
-    (is_ours && group::is_owner(Some(&service), uid?)).then_some(of)
+    (*of != *key.name).then(|| Key::new(&key.namespace, &**of))
 }
 
 /// With whom a load balancer with these ports shares its address. `of`: the group whose address it is; its own key, unless it shares

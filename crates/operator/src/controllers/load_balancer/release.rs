@@ -169,7 +169,7 @@ async fn release_unshown(
 
 /// Writes a Released record, once its owner is known not to share the address any more.
 async fn release_one(ctx: &Context, from: &Record, released: &Record) -> Result<(), WriteError> {
-    live::ensure_left(ctx, from).await?;
+    live::ensure_left(ctx, from, None).await?;
     records::release(ctx, released).await
 }
 

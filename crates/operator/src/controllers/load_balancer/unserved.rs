@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::context::Context;
 use crate::controllers::invalid_object;
 use crate::controllers::live;
-use crate::controllers::load_balancer::group::Group;
+use crate::controllers::load_balancer::group::{self, Group};
 use crate::controllers::load_balancer::observe::Stored;
 use crate::controllers::load_balancer::walk::walk;
 use crate::controllers::load_balancer::write_status::drop_finalizers;
@@ -35,7 +35,15 @@ pub async fn invalid(
         ..LoadBalancer::default()
     };
     let updated = if meta.deletion_timestamp.is_none() || is_held_up(meta) {
-        walk(ctx, key, &lb, &Goal::Keep(Keep::undecodable()), key).await
+        let keep = Keep::undecodable();
+        walk(
+            ctx,
+            key,
+            &lb,
+            &Goal::Keep(leaving_none(ctx, key, &lb, keep)),
+            key,
+        )
+        .await
     } else {
         Ok(Requeue::AwaitChange)
     };
@@ -47,7 +55,15 @@ pub async fn invalid(
 /// Handles a load balancer that is being deleted: removes legacy finalizers. Cleanup follows its deletion (FIN-2).
 pub async fn deleting(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<Requeue, WriteError> {
     let updated = if is_held_up(&lb.metadata) {
-        walk(ctx, key, lb, &Goal::Keep(Keep::endpoints(lb)), key).await
+        let keep = Keep::endpoints(lb);
+        walk(
+            ctx,
+            key,
+            lb,
+            &Goal::Keep(leaving_none(ctx, key, lb, keep)),
+            key,
+        )
+        .await
     } else {
         Ok(Requeue::AwaitChange)
     };
@@ -64,7 +80,8 @@ pub async fn leave_alone(
     why: &Unsupported,
 ) -> Result<Requeue, WriteError> {
     ctx.index.set_aside(&lb.metadata);
-    let goal = Goal::Keep(Keep::unsupported(key, lb, why));
+    let keep = Keep::unsupported(key, lb, why);
+    let goal = Goal::Keep(leaving_none(ctx, key, lb, keep));
     walk(ctx, key, lb, &goal, key).await
 }
 
@@ -92,7 +109,8 @@ pub async fn refused(
     lb: &LoadBalancer,
     why: &Refusal,
 ) -> Result<Requeue, WriteError> {
-    let goal = Goal::Keep(Keep::refused(key, lb, why));
+    let keep = Keep::refused(key, lb, why);
+    let goal = Goal::Keep(leaving_none(ctx, key, lb, keep));
     let walked = walk(ctx, key, lb, &goal, key).await;
     let kept = keep_address(ctx, key, lb).await;
     let lost = lease::end_lost(ctx, key, &lb.metadata, Some(&lb.spec)).await;
@@ -109,6 +127,12 @@ pub async fn nameless(
     ctx.index.set_aside(&lb.metadata);
     let goal = Goal::Keep(Keep::refused(key, lb, why));
     walk(ctx, key, lb, &goal, key).await
+}
+
+/// The same, but its EndpointSlice leaves the Service of a group that the load balancer has left.
+pub fn leaving_none(ctx: &Context, key: &Key, lb: &LoadBalancer, keep: Keep) -> Keep {
+    let left = group::left(ctx, key, lb.metadata.uid.as_deref());
+    Keep { left, ..keep }
 }
 
 /// Keeps the address of such a load balancer recorded, and releases the records of an earlier one of its name.

@@ -66,9 +66,12 @@ pub async fn keep_up(
         return restore(ctx, &snapshot, &to).await;
     };
     let exists = ctx.index.stores.lbs.get(key).is_some();
+    if !exists {
+        ctx.index.withdraw(key);
+    }
     let is_new = record.spec.owner != to;
     if is_new {
-        hand_over(ctx, key, exists, record, &to).await?;
+        hand_over(ctx, &snapshot, exists, record, &to).await?;
     }
     // IPA-6: the status of a primary that is tried again, or has the address from now on, names it before the Service has it. While that
     // cannot be written, nobody joins or leaves.
@@ -134,16 +137,17 @@ fn is_unnamed(ctx: &Context, key: &Key, addr: IpAddr, owner: &Owner) -> bool {
 /// read confirms (IPA-3 a).
 async fn hand_over(
     ctx: &Context,
-    key: &Key,
+    snapshot: &Snapshot<'_>,
     exists: bool,
     record: &Record,
     to: &Owner,
 ) -> Result<(), WriteError> {
-    if record.spec.owner.id != to.id {
-        live::ensure_left(ctx, record).await?;
+    let owner = &record.spec.owner.id;
+    if *owner != to.id {
+        live::ensure_left(ctx, record, snapshot.meta(owner.name())).await?;
     }
     if !exists && record.spec.group.is_none() {
-        live::ensure_absent(ctx, key).await?;
+        live::ensure_absent(ctx, snapshot.key).await?;
     }
     // The answer for one that cannot be decoded could not be decoded either.
     let stored = ctx.index.stores.lbs.get(&cached::key(&to.id));

@@ -11,6 +11,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::CachedService;
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::{self, Applied, Goal, Kind, Next, ServiceOf, Sharing, View};
+use harvester_lb_core::sharing::group::is_owner;
 use harvester_lb_core::sharing::service;
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::status;
@@ -95,8 +96,10 @@ pub async fn walk(
                 }
                 ServiceOf::Group => {
                     let stored = ctx.index.stores.services.get(of);
+                    let uid = newest.metadata.uid.as_deref().unwrap_or_default();
                     let is_ours = |it: &Arc<CachedService>| {
                         desired::ownership(&it.metadata, &of.name) == Ownership::Ours
+                            || is_owner(Some(it), uid)
                     };
                     service = stored.filter(is_ours);
                 }
