@@ -59,6 +59,9 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         return Err(Finding::new(kind, "REC-4", lb.object(), text));
     };
     the_service(objects, lb, service, reason)?;
+    let announced = announced(service);
+    let wanted = wanted(objects, lb);
+    announces(objects, lb, service, wanted)?;
     if reason == "PortConflict" {
         must!(
             "SHR-2",
@@ -69,28 +72,6 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         );
         return Ok(());
     }
-    let announced = announced(service);
-    must!(
-        "REC-2",
-        STATUS_ADDRESS_MISMATCH,
-        lb,
-        lb.address() == announced,
-        "status.address is {:?}, announced is {announced:?}",
-        lb.address()
-    );
-    let wanted = wanted(objects, lb);
-    let may_differ = may_differ(wanted, service);
-    must!(
-        "REL-4",
-        ANNOUNCED_ADDRESS_MISMATCH,
-        lb,
-        if announced.is_empty() {
-            !objects.announcing
-        } else {
-            may_differ || announced == wanted
-        },
-        "has address {wanted}, announced is {announced:?}"
-    );
     let Some(slice) = slice else {
         let text = "has no EndpointSlice".to_owned();
         let kind = &kinds::ENDPOINT_SLICE_MISSING;
@@ -104,8 +85,39 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         "the ownerReferences of its EndpointSlice are {}",
         owners(&slice.metadata)
     );
+    let may_differ = may_differ(wanted, service);
     details::of_served(lb, wanted, announced, may_differ)?;
     backends::check(objects, lb, ready, slice, !announced.is_empty())
+}
+
+/// REC-2, REL-4: the announced address is that of the load balancer, and its status says so.
+pub(crate) fn announces(
+    objects: &Objects<'_>,
+    lb: &Lb<'_>,
+    service: &Service,
+    wanted: &str,
+) -> Result<(), Finding> {
+    let announced = announced(service);
+    must!(
+        "REC-2",
+        STATUS_ADDRESS_MISMATCH,
+        lb,
+        lb.address() == announced,
+        "status.address is {:?}, announced is {announced:?}",
+        lb.address()
+    );
+    must!(
+        "REL-4",
+        ANNOUNCED_ADDRESS_MISMATCH,
+        lb,
+        if announced.is_empty() {
+            !objects.announcing
+        } else {
+            may_differ(wanted, service) || announced == wanted
+        },
+        "has address {wanted}, announced is {announced:?}"
+    );
+    Ok(())
 }
 
 /// REC-1: a guest cluster has its own data path.

@@ -182,10 +182,11 @@ pub enum Source {
 }
 
 impl Source {
-    /// Those of the Service of this name, whose address several load balancers share; `holder`: the one that has its record.
-    pub fn of_group(name: &str, holder: &ObjectMeta, allowed: &Interfaces) -> Self {
+    /// Those of the Service of this name, whose address several load balancers share; `holder`: the one that has its record; `is_new`:
+    /// the Service is to be made anew, and those of a primary that is gone went with it.
+    pub fn of_group(name: &str, holder: &ObjectMeta, allowed: &Interfaces, is_new: bool) -> Self {
         let wanted = Wanted::of(holder, allowed);
-        if holder.name.as_deref() == Some(name) {
+        if is_new || holder.name.as_deref() == Some(name) {
             Self::Own(wanted)
         } else {
             Self::Heir(wanted)

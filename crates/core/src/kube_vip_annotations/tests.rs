@@ -56,6 +56,31 @@ fn note(service: &ObjectMeta) -> Option<Value> {
 }
 
 #[test]
+fn kva_1_a_service_that_is_made_anew_without_its_primary_has_those_of_the_holder() {
+    let mut holder = meta("u-b", &[(INTERFACE, "vlan20")]);
+    holder.name = Some("b".to_owned());
+    let shown = |is_new| {
+        let mut service = ObjectMeta::default();
+        let source = Source::of_group("a", &holder, &allowed(), is_new);
+        copy(&mut service, &source);
+        // The next look finds them there.
+        copy(
+            &mut service,
+            &Source::of_group("a", &holder, &allowed(), false),
+        );
+        shown_of(&service)
+    };
+    assert_eq!(shown(true), pairs(&[(INTERFACE, "vlan20")]));
+    // What is there already stays as the primary has left it.
+    assert_eq!(shown(false), pairs(&[]));
+    holder.name = Some("a".to_owned());
+    let mut service = ObjectMeta::default();
+    let source = Source::of_group("a", &holder, &allowed(), false);
+    copy(&mut service, &source);
+    assert_eq!(shown_of(&service), pairs(&[(INTERFACE, "vlan20")]));
+}
+
+#[test]
 fn kva_1_the_annotations_follow_the_load_balancer() {
     type All<'a> = &'a [(&'a str, &'a str)];
     // What the Service has before; what the load balancer has in turn; what the Service has after each.

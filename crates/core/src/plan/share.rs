@@ -128,11 +128,6 @@ pub(super) fn write_service(
 ) -> Option<Step> {
     let present = objects.service.map(|service| &**service);
     let mut wanted = desired::shared_service(objects.key, present, owners, ports, address);
-    let annotations = match (present, annotations) {
-        // Those of a primary that is gone went with the Service.
-        (None, Source::Heir(own)) => &Source::Own(own.clone()),
-        (_, annotations) => annotations,
-    };
     kube_vip_annotations::copy(&mut wanted.metadata, annotations);
     Some(Step::Service(match present {
         None => Write::Create(Box::new(wanted)),

@@ -1,10 +1,10 @@
 use super::*;
 
-use harvester_lb_api::IPAllocation;
+use harvester_lb_api::{IPAllocation, keys};
 use harvester_lb_controller_kit::decode_guard::{DecodeGuard, decode};
 use harvester_lb_controller_kit::watch::deliver;
-use harvester_lb_core::cached::{self, Allocation};
-use harvester_lb_fixtures::{record, stored};
+use harvester_lb_core::cached::{self, Allocation, Lb};
+use harvester_lb_fixtures::{load_balancer, record, stored, vm_spec};
 use harvester_lb_ipam::{Ledger, Settings as LedgerSettings};
 use harvester_lb_object::{Key, Version};
 use k8s_openapi::api::core::v1::{Node, Service};
@@ -45,6 +45,41 @@ fn refused(index: &Index, address: &str) -> bool {
         .address_verdict(address.parse().unwrap())
         .refusal
         .is_some()
+}
+
+/// The answer to a write and the watch report changes on different threads.
+#[tokio::test]
+async fn shr_5_handlers_that_run_out_of_order_leave_the_load_balancer_that_is_stored() {
+    let ctx = fake::context(FakeApiServer::default().client(), &Timings::default(), true);
+    let index = &*ctx.index;
+    index.become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
+    let (key, group) = (Key::new("n", "b"), Key::new("n", "a"));
+    let is_shared = || index.group(&group).is_some();
+    let is_deleted = || index.left_behind(&key).is_ok_and(|it| it.deleted.is_some());
+    let copy = |version: u64, uid: &str| {
+        let lb = load_balancer("n", "b", uid, &vm_spec("x"));
+        let mut lb = stored(lb, uid, version);
+        lb["metadata"]["annotations"] = json!({ keys::ANNOTATION_PRIMARY: "a" });
+        let lb = Lb::valid(serde_json::from_value(lb).unwrap());
+        let lbs = &index.stores.lbs;
+        lbs.written(&key, Version(version), lb).unwrap()
+    };
+    let created = copy(5, "u-1");
+    index.lb_changed(&key, &created);
+    assert!(is_shared());
+    // It is deleted before what was written is handled.
+    let written = copy(6, "u-1");
+    let deleted = index.stores.lbs.forget(&key, Version(7)).unwrap();
+    index.lb_changed(&key, &deleted);
+    index.lb_updated(&key, &written);
+    index.lb_changed(&key, &written);
+    assert!(!is_shared() && is_deleted());
+    // It is created again, and then deleted and created, before the deletion is handled.
+    index.lb_changed(&key, &copy(8, "u-2"));
+    let deleted = index.stores.lbs.forget(&key, Version(9)).unwrap();
+    index.lb_changed(&key, &copy(10, "u-3"));
+    index.lb_changed(&key, &deleted);
+    assert!(is_shared() && !is_deleted());
 }
 
 #[tokio::test]

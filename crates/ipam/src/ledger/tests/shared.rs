@@ -41,6 +41,24 @@ fn shr_5_a_record_that_is_handed_over_stays_that_of_the_group() {
 }
 
 #[test]
+fn req_3_the_holder_of_a_shared_address_is_the_owner_of_its_record() {
+    let mut fixture = shared();
+    let asks = Request {
+        requested: Some(ip("172.20.1.2")),
+        ..lb("x")
+    };
+    let told = |fixture: &mut Fixture| match fixture.decide(&asks) {
+        Decision::Wait { explanation, .. } => explanation.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let of = |name: &str| format!("pool p: 172.20.1.2 is held by LoadBalancer ns/{name}");
+    assert_eq!(told(&mut fixture), of("p"));
+    // The primary is gone.
+    hand_over(&mut fixture, "m");
+    assert_eq!(told(&mut fixture), of("m"));
+}
+
+#[test]
 fn shr_5_the_last_to_go_releases_once_the_service_of_the_group_is_gone() {
     let mut fixture = shared();
     hand_over(&mut fixture, "m");

@@ -4,6 +4,7 @@ mod detail_conditions;
 mod executor;
 mod moves;
 mod owned_objects;
+mod shared;
 mod stale;
 mod unwritable;
 

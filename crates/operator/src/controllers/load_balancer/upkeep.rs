@@ -86,7 +86,8 @@ pub async fn keep_up(
     };
     let (others, members) = (Others::of(&snapshot, true), members(&snapshot));
     let address = record.spec.addr.to_string();
-    let annotations = Source::of_group(&key.name, holder, &ctx.index.settings.interfaces);
+    let allowed = &ctx.index.settings.interfaces;
+    let annotations = Source::of_group(&key.name, holder, allowed, objects.service.is_none());
     let plan =
         plan::share::without_primary(&objects, &others, &members, &address, &annotations, !exists);
     let none = LoadBalancer::default();

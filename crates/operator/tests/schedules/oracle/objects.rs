@@ -25,6 +25,7 @@ pub(super) struct Lb {
     /// That of its former version: a write of the operator may come from a copy of it.
     pub(super) was: Option<String>,
     pub(super) workload: Option<String>,
+    pub(super) ports: BTreeSet<u64>,
     /// It is being deleted, and a finalizer holds it.
     pub(super) is_leaving: bool,
     /// The operator has written its status since its spec was last changed.
@@ -83,6 +84,12 @@ impl Lb {
             was: None,
             is_leaving: !object["metadata"]["deletionTimestamp"].is_null(),
             workload: text(object, "/spec/workloadType"),
+            ports: object["spec"]["listeners"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .filter_map(|listener| listener["port"].as_u64())
+                .collect(),
             answered: false,
             written_at: None,
         }
@@ -128,13 +135,14 @@ impl Lb {
     }
 }
 
-/// Whether a Service is the operator's.
-pub(super) fn is_ours(object: &Value, key: &Key) -> bool {
-    let owned = object["metadata"]["ownerReferences"]
-        .as_array()
-        .is_some_and(|all| {
-            all.iter()
-                .any(|o| o["kind"] == "LoadBalancer" && o["name"] == *key.name)
-        });
+/// Whether a Service is the operator's: by its label, or as one of the load balancer of its name, or of one that `shares` its address.
+pub(super) fn is_ours(object: &Value, key: &Key, shares: impl Fn(&Key) -> bool) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array();
+    let mut owners = owners.into_iter().flatten();
+    let owned = owners.any(|owner| {
+        let name = owner["name"].as_str().unwrap_or_default();
+        let is_known = || name == &*key.name || shares(&Key::new(&key.namespace, name));
+        owner["kind"] == "LoadBalancer" && is_known()
+    });
     owned || object["metadata"]["labels"][keys::LABEL_SERVICELB] == "true"
 }

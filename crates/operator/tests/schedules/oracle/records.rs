@@ -1,5 +1,7 @@
 //! Changes of records: when an address may be given up, and to whom it may go (ALC-1, ALC-8, IPA-3, REL-4, SHR-5).
 
+use harvester_lb_object::Key;
+
 use super::Oracle;
 use super::objects::{Lb, Record};
 use crate::api::{By, Event};
@@ -45,6 +47,19 @@ impl Oracle {
         self.nobody_shows_what_is_anothers()
     }
 
+    /// Whether the owner of a shared address names the group, and may not share it (SHR-1, SHR-2).
+    fn drops_out(&self, lb: &Lb, record: &Record) -> bool {
+        let has_its_port = |(key, other): (&Key, &Lb)| {
+            key.namespace == record.owner.namespace
+                && *key != record.owner
+                && (other.names(&record.of()) || *key == record.of())
+                && !other.ports.is_disjoint(&lb.ports)
+        };
+        lb.requested.is_some()
+            || lb.pool.as_ref().is_some_and(|pool| *pool != record.pool)
+            || self.lbs.iter().any(has_its_port)
+    }
+
     /// IPA-3: a Bound record was altered or deleted.
     fn given_up(&self, before: &Record, after: Option<&Record>) -> Result<(), Failure> {
         let Record {
@@ -70,6 +85,7 @@ impl Oracle {
             let group = before.of();
             let shares = |lb: &&Lb| *owner == group || (lb.names(&group) && lb.was.is_none());
             let robbed = lb.filter(|lb| lb.uid == *uid && !lb.dhcp).filter(shares);
+            let robbed = robbed.filter(|lb| !self.drops_out(lb, before));
             must!(
                 "SHR-5",
                 robbed.is_none(),

@@ -12,10 +12,16 @@ use crate::failure::{Failure, must};
 impl Oracle {
     pub(super) fn service(&mut self, event: &Event) -> Result<(), Failure> {
         let key = &event.key;
+        let lbs = &self.lbs;
+        let is_ours = |object: &Value| {
+            is_ours(object, key, |lb| {
+                lbs.get(lb).is_some_and(|lb| lb.names(key))
+            })
+        };
         if let Some(before) = &event.before {
             must!(
                 "SVC-1",
-                !matches!(event.by, By::Operator | By::Late) || is_ours(before, key),
+                !matches!(event.by, By::Operator | By::Late) || is_ours(before),
                 "the operator writes to a Service {key} that is somebody else's"
             );
         }
@@ -26,7 +32,7 @@ impl Oracle {
         {
             self.taken_down(key)?;
         }
-        let Some(object) = event.after.as_ref().filter(|o| is_ours(o, key)) else {
+        let Some(object) = event.after.as_ref().filter(|o| is_ours(o)) else {
             self.services.remove(key);
             return Ok(());
         };
