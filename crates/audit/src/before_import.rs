@@ -3,12 +3,13 @@
 
 use harvester_lb_api::{IPPool, Ipam, LoadBalancer, WorkloadType, keys, projection};
 
+use crate::announcement;
 use crate::finding::{Finding, Report, first_few, must};
 use crate::kinds;
 use crate::leader::Leader;
 use crate::meta::{annotation, announced, given, is_ours};
 use crate::objects::{Lb, Objects, Pool};
-use crate::owned_objects::{may_differ, requests_address};
+use crate::owned_objects::requests_address;
 use crate::ranges::Ranges;
 use crate::snapshot::Snapshot;
 
@@ -104,7 +105,9 @@ fn check_service(objects: &Objects<'_>, lb: &Lb<'_>) -> Result<(), Finding> {
         "REL-4",
         ANNOUNCED_ADDRESS_MISMATCH,
         lb,
-        may_differ(lb.given, service) || announced.is_empty() || announced == lb.given,
+        announcement::may_differ(lb.given, service)
+            || announced.is_empty()
+            || announced == lb.given,
         "has address {}, announced is {announced:?}",
         lb.given
     );

@@ -26,6 +26,7 @@
 //! | `pairs` | two objects with one address |
 //! | `spec` | the validity of a load balancer's spec |
 //! | `owned_objects` | Service and EndpointSlice |
+//! | `announcement` | the address that kube-vip announces |
 //! | `details` | the conditions that say which part of a load balancer works |
 //! | `backends` | the virtual machines behind a load balancer |
 //! | `pools` | the status of pools |
@@ -34,6 +35,7 @@
 //! | `leader` | the process that holds the Lease |
 //! | `surroundings` | webhooks, CustomResourceDefinitions, other operators |
 
+mod announcement;
 mod backends;
 mod before_import;
 mod details;

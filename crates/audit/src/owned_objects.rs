@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
+use crate::announcement;
 use crate::backends;
 use crate::details;
 use crate::finding::{Finding, describe, first_few, must};
@@ -61,7 +62,7 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
     the_service(objects, lb, service, reason)?;
     let announced = announced(service);
     let wanted = wanted(objects, lb);
-    announces(objects, lb, service, wanted)?;
+    announcement::check(objects, lb, service, wanted)?;
     if reason == "PortConflict" {
         must!(
             "SHR-2",
@@ -85,39 +86,9 @@ pub(crate) fn check(objects: &Objects<'_>, lb: &Lb<'_>, ready: &Condition) -> Re
         "the ownerReferences of its EndpointSlice are {}",
         owners(&slice.metadata)
     );
-    let may_differ = may_differ(wanted, service);
+    let may_differ = announcement::may_differ(wanted, service);
     details::of_served(lb, wanted, announced, may_differ)?;
     backends::check(objects, lb, ready, slice, !announced.is_empty())
-}
-
-/// REC-2, REL-4: the announced address is that of the load balancer, and its status says so.
-pub(crate) fn announces(
-    objects: &Objects<'_>,
-    lb: &Lb<'_>,
-    service: &Service,
-    wanted: &str,
-) -> Result<(), Finding> {
-    let announced = announced(service);
-    must!(
-        "REC-2",
-        STATUS_ADDRESS_MISMATCH,
-        lb,
-        lb.address() == announced,
-        "status.address is {:?}, announced is {announced:?}",
-        lb.address()
-    );
-    must!(
-        "REL-4",
-        ANNOUNCED_ADDRESS_MISMATCH,
-        lb,
-        if announced.is_empty() {
-            !objects.announcing
-        } else {
-            may_differ(wanted, service) || announced == wanted
-        },
-        "has address {wanted}, announced is {announced:?}"
-    );
-    Ok(())
 }
 
 /// REC-1: a guest cluster has its own data path.
@@ -261,13 +232,6 @@ pub(crate) fn requests_address(
         asked(service)
     );
     Ok(())
-}
-
-/// Whether the announced address need not be the allocated one (section 8.2): an annotation of the Service overrides it, or
-/// kube-vip leases it.
-pub(crate) fn may_differ(wanted: &str, service: &Service) -> bool {
-    let overridden = annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_ADDRESSES).is_some();
-    overridden || wanted == keys::DHCP_ADDRESS
 }
 
 /// The owners of an object, as text.

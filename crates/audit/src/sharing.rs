@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::finding::{Finding, describe, first_few, must};
 use crate::meta::{annotation, announced, asked, is_ours, requested};
 use crate::objects::{Bound, Lb, Objects};
-use crate::{backends, details, kinds, owned_objects};
+use crate::{announcement, backends, details, kinds};
 
 /// Reasons of a load balancer that does not share the address that it asks for.
 const REFUSALS: [&str; 4] = [
@@ -240,7 +240,7 @@ fn with_service(
         "its EndpointSlice is of Service {of:?}, or has other ports than {}",
         first_few(&wanted.iter().collect::<Vec<_>>())
     );
-    owned_objects::announces(objects, lb, service, lb.given)?;
+    announcement::check(objects, lb, service, lb.given)?;
     let announced = announced(service);
     details::of_served(lb, lb.given, announced, false)?;
     backends::check(objects, lb, ready, slice, !announced.is_empty())

@@ -1,102 +1,15 @@
 //! Regression plans: schedules that once found a defect.
 
+#[path = "regressions/parts.rs"]
+mod parts;
 #[path = "regressions/shared.rs"]
 mod shared;
 #[path = "regressions/single.rs"]
 mod single;
 
-use super::acts::Act;
-use super::plan::{Plan, Style};
-use super::specs::{LbSpec, Ranges, V4, V6};
+use super::plan::Plan;
 
 /// Plans that once found a defect, each reduced to the necessary acts.
 pub(crate) fn regressions() -> Vec<(&'static str, Plan)> {
     [single::plans(), shared::plans()].concat()
-}
-
-/// No fault, and watches of the same pace.
-const SMOOTH: Style = Style {
-    watch: [10; 8],
-    take: 30,
-    progress: 30,
-    user: 8,
-    cluster: 15,
-    time: 1,
-    relist: 0,
-    crash: 0,
-    lose: 0,
-    standby: 0,
-    fence: 0,
-    recheck: 0,
-    late: 20,
-    lost_answers: 0,
-    refusals: 0,
-    stuck_moves: 0,
-    service_finalizers: false,
-    workers: 3,
-    builtin_dhcp: false,
-};
-
-fn plan(style: Style, acts: &[Act]) -> Plan {
-    Plan {
-        acts: acts.to_vec(),
-        style,
-    }
-}
-
-const fn lb(vm: bool, pool: Option<usize>) -> LbSpec {
-    LbSpec {
-        vm,
-        dhcp: false,
-        pool,
-        project: false,
-        held_up: false,
-        asks: false,
-    }
-}
-
-const fn of_dhcp() -> LbSpec {
-    LbSpec {
-        dhcp: true,
-        ..lb(true, None)
-    }
-}
-
-const fn of_project(vm: bool, pool: Option<usize>) -> LbSpec {
-    LbSpec {
-        project: true,
-        ..lb(vm, pool)
-    }
-}
-
-const fn asking(lb: LbSpec) -> LbSpec {
-    LbSpec { asks: true, ..lb }
-}
-
-const fn held_up(lb: LbSpec) -> LbSpec {
-    LbSpec {
-        held_up: true,
-        ..lb
-    }
-}
-
-const fn ranges(first: u8, last: u8) -> Ranges {
-    Ranges {
-        first,
-        last,
-        gateway: 1,
-        broken: false,
-        of: &[V4],
-    }
-}
-
-const fn of_ipv6(first: u8, last: u8) -> Ranges {
-    Ranges {
-        of: &[V6],
-        ..ranges(first, last)
-    }
-}
-
-const fn pool(first: u8, last: u8) -> Act {
-    Act::CreatePool(0, ranges(first, last), 0, 0)
 }

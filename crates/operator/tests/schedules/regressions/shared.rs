@@ -1,6 +1,6 @@
 //! Load balancers that share an address, or ask for one.
 
-use super::{SMOOTH, asking, held_up, lb, of_dhcp, of_ipv6, of_project, plan, pool, ranges};
+use super::parts::{SMOOTH, asking, held_up, lb, of_dhcp, of_ipv6, of_project, plan, pool, ranges};
 use crate::acts::Act;
 use crate::plan::{Plan, Style};
 use crate::specs::Asked;

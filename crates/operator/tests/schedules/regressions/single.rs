@@ -1,6 +1,6 @@
 //! Load balancers with an address of their own.
 
-use super::{SMOOTH, held_up, lb, of_dhcp, of_project, plan, pool, ranges};
+use super::parts::{SMOOTH, held_up, lb, of_dhcp, of_project, plan, pool, ranges};
 use crate::acts::Act;
 use crate::leases::LeaseAct;
 use crate::plan::{Plan, Style};
