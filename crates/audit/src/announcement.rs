@@ -4,7 +4,6 @@ use harvester_lb_api::keys;
 use k8s_openapi::api::core::v1::Service;
 
 use crate::finding::{Finding, must};
-use crate::kinds;
 use crate::meta::{annotation, announced};
 use crate::objects::{Lb, Objects};
 

@@ -10,7 +10,7 @@ use crate::backends;
 use crate::details;
 use crate::finding::{Finding, describe, first_few, must};
 use crate::kinds;
-use crate::meta::{annotation, announced, asked, is_ours, is_owned_by};
+use crate::meta::{announced, asked, is_ours, is_owned_by};
 use crate::objects::{Lb, Objects};
 use crate::{leases, sharing};
 
