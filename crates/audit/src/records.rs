@@ -7,7 +7,7 @@ use harvester_lb_api::Phase;
 
 use crate::finding::{Finding, ObjectRef, Report, must};
 use crate::kinds;
-use crate::meta::{is_misnamed, is_ours, name_of};
+use crate::meta::{announced, is_misnamed, is_ours, name_of};
 use crate::objects::{Bound, Objects};
 use crate::sharing::is_shared;
 use crate::snapshot::Snapshot;
@@ -53,16 +53,19 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
         let kind = &kinds::IP_ALLOCATION_ORPHANED;
         return Err(Finding::new(kind, "REL-2", record.object(), text));
     };
+    let listeners = lb.object.spec.listeners.iter().flatten();
+    let refused =
+        lb.object.spec.workload() == harvester_lb_api::WorkloadType::Vm && listeners.count() == 0;
+    // Of one with an invalid spec the Service is not made anew: kube-vip may go on announcing the address of the earlier one.
+    let service = objects.services.get(owner);
+    let is_shown = service.is_some_and(|service| announced(service) == *address);
     must!(
         "IPA-3",
         IP_ALLOCATION_OF_OTHER_UID,
         record,
-        lb.uid == *uid,
+        lb.uid == *uid || (refused && is_shown),
         "is Bound to another uid than that of LoadBalancer {owner}"
     );
-    let listeners = lb.object.spec.listeners.iter().flatten();
-    let refused =
-        lb.object.spec.workload() == harvester_lb_api::WorkloadType::Vm && listeners.count() == 0;
     must!(
         "REL-2",
         IP_ALLOCATION_UNUSED,

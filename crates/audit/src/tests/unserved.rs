@@ -168,3 +168,19 @@ fn waiting_for_a_full_pool_is_no_wrong() {
         (&Key::new("n", "w"), "NoAvailableIP")
     );
 }
+
+/// With an invalid spec the Service is not made anew if kube-vip does not follow it (BE-6).
+#[test]
+fn ipa_3_what_the_service_of_an_invalid_one_still_shows_stays_bound() {
+    let is_named = |is_invalid: bool| {
+        let mut all = well();
+        all.records[1].spec.owner.uid = "before".into();
+        if is_invalid {
+            all.load_balancers[1].spec.listeners = None;
+        }
+        let findings = audit(&all).findings;
+        findings.iter().any(|it| it.rule == "IPA-3")
+    };
+    assert!(is_named(false));
+    assert!(!is_named(true));
+}
