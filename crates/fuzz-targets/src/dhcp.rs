@@ -172,7 +172,7 @@ impl World {
         let identity = Identity::new(uid, None);
         let record = self.records.get(uid).copied();
         let client = Client::new(identity, record, None, input.arbitrary()?, self.now());
-        self.table.insert(uid.clone(), client).unwrap();
+        self.table.insert(uid.clone(), client, 0).unwrap();
         self.command(uid, Command::Start);
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The clients of one interface. Owns who a received frame is for, whose wake-up is due, and the bytes of what they send.
 //!
 //! A lease in steady state costs one entry in an ordered set of wake-ups, and three messages per renewal; a frame for
-//! nobody costs one lookup. The number of clients is bounded, and everything else by it: no queue grows with the traffic.
+//! nobody costs one lookup. The number of clients is bounded, by the limit or by the recorded leases, and everything else by it:
+//! no queue grows with the traffic.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
@@ -125,7 +126,7 @@ struct Keys {
 }
 
 impl Table {
-    /// A table without clients. `interface` is the address of the interface, `limit` the number of clients.
+    /// A table without clients. `interface` is the address of the interface; from `limit` clients on none asks for a new lease.
     pub fn new(interface: HardwareAddress, limit: usize) -> Self {
         Self {
             interface,
@@ -164,11 +165,20 @@ impl Table {
     }
 
     /// Adds a client that is not started.
-    pub fn insert(&mut self, uid: Uid, client: Client) -> Result<(), TableError> {
+    ///
+    /// DHC-2: one with a recorded lease is added whatever the limit, since its address is served. One that asks for a new lease takes
+    /// none of the `reserved` places: the number of recorded leases on this interface whose clients are not there yet.
+    pub fn insert(
+        &mut self,
+        uid: Uid,
+        client: Client,
+        reserved: usize,
+    ) -> Result<(), TableError> {
         if self.rows.contains_key(&uid) {
             return Err(TableError::Present(uid));
         }
-        if self.rows.len() >= self.limit {
+        let is_new = client.lease().is_none();
+        if is_new && self.rows.len().saturating_add(reserved) >= self.limit {
             return Err(TableError::Full(self.limit));
         }
         let keys = Keys::default();

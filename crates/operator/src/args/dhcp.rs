@@ -13,7 +13,7 @@ pub struct DhcpArgs {
     /// Interface of the leases of load balancers that name none [default: that of the default route].
     #[arg(long, env = "DHCP_INTERFACE", value_parser = interface)]
     pub dhcp_interface: Option<String>,
-    /// Maximum number of leases on one interface.
+    /// Number of leases on one interface from which no new one is asked for. Recorded ones are kept, also beyond it.
     #[arg(long, env = "DHCP_LEASE_LIMIT", default_value_t = 4096)]
     pub dhcp_lease_limit: usize,
     /// Address of the admin port: /healthz, /readyz, /metrics.

@@ -35,10 +35,16 @@ impl Clients {
         }
     }
 
-    /// Adds the client of a record, not started.
-    pub fn insert(&mut self, record: LeaseSpec, now: Now) -> Result<(), TableError> {
+    /// Adds the client of a record, not started. `reserved` as for [`Table::insert`].
+    pub fn insert(
+        &mut self,
+        record: LeaseSpec,
+        reserved: usize,
+        now: Now,
+    ) -> Result<(), TableError> {
         let uid = record.owner.uid.clone();
-        self.table.insert(uid.clone(), client_of(&record, now))?;
+        let client = client_of(&record, now);
+        self.table.insert(uid.clone(), client, reserved)?;
         let told = Told {
             owner: record.owner,
             loss: None,

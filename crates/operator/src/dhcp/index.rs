@@ -1,7 +1,6 @@
 //! What the DHCP process knows of the cluster: trimmed copies of load balancers, of their Services, of the records of leases
 //! and of the addresses that pools hold. Changes go in, load balancers whose lease is due come out. No client; never waits.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -13,12 +12,15 @@ use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_controller_kit::work_queue::{RetryPolicy, WorkQueue};
 use harvester_lb_core::cached::{self, Allocation};
 use harvester_lb_core::dhcp::claim::{LbView, ServiceView};
-use harvester_lb_core::dhcp::record::{self, LeaseRecord};
+use harvester_lb_core::dhcp::record::{self, LeaseRecord, LeaseSpec};
 use harvester_lb_ipam::{Owner, OwnerId, Phase, Uid, addr};
 use harvester_lb_object::Key;
 use parking_lot::RwLock;
 
+use crate::dhcp::index::recorded::Recorded;
 use crate::dhcp::views::Views;
+
+mod recorded;
 
 /// An IPAllocation, as far as leases are concerned.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,11 +57,15 @@ impl RecordView {
         }
     }
 
-    fn owner(&self) -> Option<&Owner> {
+    fn lease(&self) -> Option<&LeaseSpec> {
         match self {
-            Self::Lease(record) => Some(&record.spec.owner),
+            Self::Lease(record) => Some(&record.spec),
             Self::UnreadableLease(_) | Self::HeldByPool => None,
         }
+    }
+
+    fn owner(&self) -> Option<&Owner> {
+        Some(&self.lease()?.owner)
     }
 }
 
@@ -72,8 +78,8 @@ pub struct Stores {
     pub services: Arc<Store<ServiceView>>,
     /// IPAllocations.
     pub records: Arc<Store<RecordView>>,
-    /// The uids in the records of leases, by the name of the load balancer: several if one was made anew.
-    recorded: RwLock<BTreeMap<OwnerId, BTreeSet<Uid>>>,
+    /// What the records of leases say, by what is looked for.
+    recorded: RwLock<Recorded>,
 }
 
 impl Stores {
@@ -91,7 +97,7 @@ impl Stores {
 
     fn recorded_under(&self, id: &OwnerId) -> Vec<Owner> {
         let recorded = self.recorded.read();
-        let uids = recorded.get(id).into_iter().flatten().cloned();
+        let uids = recorded.under(id).cloned();
         uids.map(|uid| Owner {
             id: id.clone(),
             uid,
@@ -219,7 +225,7 @@ impl Index {
 
     /// An IPAllocation has changed.
     pub fn record_changed(&self, key: &Key, change: &Change<RecordView>) {
-        self.record_updated(change);
+        self.record_updated(key);
         let (old, new) = match change {
             Change::Applied { old, new } => (old.as_ref(), Some(new)),
             Change::Deleted { old, .. } => (Some(old), None),
@@ -253,32 +259,21 @@ impl Index {
         }
     }
 
-    /// Keeps the uids by name.
-    pub fn record_updated(&self, change: &Change<RecordView>) {
-        let (old, new) = match change {
-            Change::Applied { old, new } => (old.as_deref(), Some(&**new)),
-            Change::Deleted { old, .. } => (Some(&**old), None),
-        };
-        let (old, new) = (
-            old.and_then(RecordView::owner),
-            new.and_then(RecordView::owner),
-        );
-        if old == new {
+    /// Keeps what the records say. It reads the store under its lock, since of two changes the later one may come first.
+    pub fn record_updated(&self, key: &Key) {
+        let Some(uid) = record::owner_of(&key.name) else {
             return;
-        }
+        };
         let mut recorded = self.stores.recorded.write();
-        if let Some(old) = old
-            && let Some(uids) = recorded.get_mut(&old.id)
-        {
-            uids.remove(&old.uid);
-            if uids.is_empty() {
-                recorded.remove(&old.id);
-            }
-        }
-        if let Some(new) = new {
-            let uids = recorded.entry(new.id.clone()).or_default();
-            uids.insert(new.uid.clone());
-        }
+        let stored = self.stores.records.get(key);
+        recorded.set(&uid, stored.as_deref().and_then(RecordView::lease));
+    }
+
+    /// DHC-2: the number of recorded leases on an interface for which `has_client` is false: their clients are still to come.
+    pub fn leases_without(&self, interface: &str, has_client: impl Fn(&Uid) -> bool) -> usize {
+        let recorded = self.stores.recorded.read();
+        let leased = recorded.leased_on(interface);
+        leased.filter(|uid| !has_client(uid)).count()
     }
 }
 

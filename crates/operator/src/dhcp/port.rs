@@ -242,7 +242,10 @@ impl Port {
 
     fn start(&mut self, record: LeaseSpec, now: Now) -> Result<(), PortError> {
         let uid = record.owner.uid.clone();
-        match self.clients.insert(record, now) {
+        let has_client = |uid: &Uid| self.clients.table.client(uid).is_some();
+        let index = &self.around.index;
+        let reserved = index.leases_without(&self.line.interface, has_client);
+        match self.clients.insert(record, reserved, now) {
             Ok(()) => {}
             Err(TableError::Full(limit)) => {
                 return Err(PortError::Full(self.line.interface.clone(), limit));
@@ -264,7 +267,7 @@ impl Port {
         let clients = &mut self.clients.table;
         if !clients.command(uid, Command::Release, now, &mut actions) {
             let mut table = Table::new(self.line.hardware(), 1);
-            if table.insert(uid.clone(), client_of(record, now)).is_ok() {
+            if table.insert(uid.clone(), client_of(record, now), 0).is_ok() {
                 table.command(uid, Command::Release, now, &mut actions);
             }
         }

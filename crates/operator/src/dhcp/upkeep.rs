@@ -368,8 +368,8 @@ async fn delete(ctx: &Context, record: &LeaseRecord) -> Result<(), WriteError> {
 
 /// The copy is gone; the watch says so later, and the next decision is made now.
 fn forget(ctx: &Context, key: &Key, record: &LeaseRecord) {
-    if let Some(change) = ctx.index.stores.records.forget(key, record.version) {
-        ctx.index.record_updated(&change);
+    if ctx.index.stores.records.forget(key, record.version).is_some() {
+        ctx.index.record_updated(key);
     }
 }
 

@@ -103,7 +103,7 @@ impl Bench {
     fn new(clients: u32) -> Self {
         let mut table = Table::new(INTERFACE, 2000);
         for number in 0..clients {
-            table.insert(uid(number), client(number)).unwrap();
+            table.insert(uid(number), client(number), 0).unwrap();
         }
         Self {
             table,
@@ -265,7 +265,7 @@ fn dhc_1_clients_with_the_same_transaction_id_are_told_apart() {
     for number in 0..2 {
         let identity = Identity::new(&uid(number), Some(hardware));
         let client = Client::new(identity, None, None, 1, now);
-        table.insert(uid(number), client).unwrap();
+        table.insert(uid(number), client, 0).unwrap();
         table.command(&uid(number), Command::Start, now, &mut out);
     }
     let Effect::Frame { bytes: frame, .. } = &out[1].effect else {
@@ -392,18 +392,51 @@ fn dhc_3_a_set_clock_reaches_every_client() {
 fn dhc_1_the_number_of_clients_is_bounded() {
     let mut table = Table::new(INTERFACE, 2);
     for number in 0..2 {
-        table.insert(uid(number), client(number)).unwrap();
+        table.insert(uid(number), client(number), 0).unwrap();
     }
     assert_eq!(
-        table.insert(uid(1), client(1)),
+        table.insert(uid(1), client(1), 0),
         Err(TableError::Present(uid(1)))
     );
-    let error = table.insert(uid(2), client(2)).unwrap_err();
+    let error = table.insert(uid(2), client(2), 0).unwrap_err();
     assert_eq!(error, TableError::Full(2));
     assert!(error.to_string().contains("raise the limit"));
     table.remove(&uid(0));
-    table.insert(uid(2), client(2)).unwrap();
+    table.insert(uid(2), client(2), 0).unwrap();
     assert_eq!(table.len(), 2);
+}
+
+/// N recorded leases and a limit of N: whoever comes first, those that ask for a new one get none of their places.
+#[test]
+fn dhc_2_a_recorded_lease_gets_its_client_whatever_the_limit() {
+    let lease = Lease {
+        address: Ipv4Addr::new(10, 1, 0, 9),
+        server: Ipv4Addr::from(SERVER),
+        mask: None,
+        router: None,
+        times: None,
+    };
+    let recorded = |number| {
+        let identity = Identity::new(&uid(number), None);
+        let record = Some(lease);
+        Client::new(identity, record, None, number.into(), at(Duration::ZERO))
+    };
+    let mut table = Table::new(INTERFACE, 2);
+    // First those that ask: the places are those of 1 and 2.
+    let full = Err(TableError::Full(2));
+    assert_eq!(table.insert(uid(0), client(0), 2), full);
+    assert_eq!(table.insert(uid(1), recorded(1), 1), Ok(()));
+    assert_eq!(table.insert(uid(0), client(0), 1), full);
+    assert_eq!(table.insert(uid(2), recorded(2), 0), Ok(()));
+    // Those that are recorded come first.
+    assert_eq!(table.insert(uid(0), client(0), 0), full);
+    // The limit was larger before, or a place was taken before the record was known.
+    assert_eq!(table.insert(uid(3), recorded(3), 0), Ok(()));
+    assert_eq!(table.insert(uid(0), client(0), 0), full);
+    for number in 1..3 {
+        table.remove(&uid(number));
+    }
+    assert_eq!(table.insert(uid(0), client(0), 0), Ok(()));
 }
 
 proptest! {
@@ -419,7 +452,7 @@ proptest! {
             let mut out = Vec::new();
             let key = uid(number);
             match step {
-                0 => drop(table.insert(key, client(number))),
+                0 => drop(table.insert(key, client(number), 0)),
                 1 => drop(table.remove(&key)),
                 2 => drop(table.command(&key, Command::Start, now, &mut out)),
                 3 => drop(table.command(&key, Command::Release, now, &mut out)),

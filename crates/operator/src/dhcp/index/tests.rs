@@ -54,6 +54,16 @@ fn lb(uid: &str, claim: Claim) -> LbView {
     }
 }
 
+fn lease() -> Lease {
+    Lease {
+        address: ADDRESS,
+        server: Ipv4Addr::new(192, 168, 100, 1),
+        mask: None,
+        router: None,
+        times: None,
+    }
+}
+
 fn lease_record(uid: &str, version: u64) -> RecordView {
     RecordView::Lease(LeaseRecord {
         spec: LeaseSpec {
@@ -123,13 +133,7 @@ async fn dhc_5_a_pool_that_takes_a_leased_address_wakes_its_client() {
         view: ClientView {
             interface: "eth0".to_owned(),
             hardware: HARDWARE,
-            lease: Some(Lease {
-                address: ADDRESS,
-                server: Ipv4Addr::new(192, 168, 100, 1),
-                mask: None,
-                router: None,
-                times: None,
-            }),
+            lease: Some(lease()),
             is_asking: false,
             loss: None,
             declined: None,
@@ -163,6 +167,38 @@ async fn dhc_1_a_record_that_can_be_read_again_wakes_its_load_balancer() {
     assert_eq!(due(&index).await, ["a"]);
     index.begin_term();
     assert_eq!(due(&index).await, ["a"]);
+}
+
+#[tokio::test]
+async fn dhc_2_recorded_leases_without_a_client_are_counted_by_interface() {
+    let index = index();
+    let put = |version, uid: &str, interface: &str, phase| {
+        let RecordView::Lease(mut record) = lease_record(uid, version) else {
+            panic!("it is a lease");
+        };
+        record.spec.interface = interface.to_owned();
+        record.spec.phase = phase;
+        let key = record_key(&Uid::new(uid));
+        put_record(&index, &key, version, RecordView::Lease(record));
+    };
+    let without = |with: &'static str| {
+        let has_client = move |uid: &Uid| with.contains(&uid.to_string());
+        ["eth0", "eth1"].map(|interface| index.leases_without(interface, has_client))
+    };
+    put(1, "a", "eth0", LeasePhase::Bound(lease()));
+    put(2, "b", "eth0", LeasePhase::Releasing(lease()));
+    put(3, "c", "eth0", LeasePhase::Pending);
+    put(4, "d", "eth1", LeasePhase::Released(ADDRESS));
+    assert_eq!(without(""), [2, 0]);
+    assert_eq!(without("ac"), [1, 0]);
+    put(5, "d", "eth1", LeasePhase::Bound(lease()));
+    put(6, "a", "eth1", LeasePhase::Bound(lease()));
+    put(7, "b", "eth0", LeasePhase::Pending);
+    assert_eq!(without(""), [0, 2]);
+    let key = record_key(&Uid::new("d"));
+    let gone = index.stores.records.forget(&key, Version(9));
+    index.record_changed(&key, &gone.unwrap());
+    assert_eq!(without(""), [0, 1]);
 }
 
 /// Nobody would take it: a load balancer that is long gone would stay in it.
