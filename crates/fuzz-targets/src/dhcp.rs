@@ -223,9 +223,13 @@ impl World {
     }
 
     fn carry_out(&mut self, actions: Vec<Action>) {
-        for Action { uid, effect } in actions {
+        for Action { uid, mut effect } in actions {
+            if let Effect::Probe(address) = effect {
+                let (kind, bytes) = ("arp_probe", self.table.probe(address));
+                effect = Effect::Frame { kind, bytes };
+            }
             match effect {
-                Effect::Frame { bytes: frame, .. } | Effect::Probe { bytes: frame, .. } => {
+                Effect::Frame { bytes: frame, .. } => {
                     // Nobody reads a client's message or a probe of the interface as a server's.
                     let read = parse(&frame, Checksum::Verify).unwrap();
                     assert!(matches!(read, Received::Other | Received::Arp(_)));
@@ -242,7 +246,7 @@ impl World {
                     let before = self.records.remove(&uid).unwrap();
                     assert_eq!(before.address, address);
                 }
-                Effect::Event(_) | Effect::Ignored(_) => {}
+                Effect::Probe(_) | Effect::Event(_) | Effect::Ignored(_) => {}
             }
         }
     }

@@ -6,7 +6,7 @@
 //! | Init | a pause: 10 s after a DECLINE, the back-off after a NAK without a lease | DISCOVER |
 //! | Selecting | an OFFER: the first one, or for one second that of the address asked for | REQUEST with options 50, 54 |
 //! | Requesting | the ACK of the server chosen; after 4 REQUESTs it starts over | an address that it had: bound; else a probe |
-//! | Checking | one second for an answer to one ARP probe | DECLINE, or bound |
+//! | Checking | one second for an answer to an ARP probe, which is repeated until one was sent | DECLINE, or bound |
 //! | Rebooting | an ACK for the recorded lease; after 4 REQUESTs it goes on with that | bound |
 //! | Bound | T1 | REQUEST with option 50 |
 //! | Renewing | an ACK; repeats until T2 | bound |
@@ -148,6 +148,11 @@ impl Client {
             Input::Reply { reply, source } => {
                 if let Err(ignored) = self.receive(reply, source, now, out) {
                     out.push(Output::Ignored(ignored));
+                }
+            }
+            Input::Unsent => {
+                if let State::Checking { is_probed, .. } = &mut self.state {
+                    *is_probed = false;
                 }
             }
             Input::InUse(address) => {

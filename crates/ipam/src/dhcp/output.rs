@@ -21,6 +21,8 @@ pub enum Input<'a> {
         /// Where a RELEASE can be sent: the server, or the relay or router in front of it.
         source: HardwareAddress,
     },
+    /// The last probe was not sent, or its answer may not have arrived: the address is probed again. Harmless at any other time.
+    Unsent,
     /// This address is in use: an ARP packet shows it, or this host has it itself.
     InUse(Ipv4Addr),
     /// DHC-5: a pool's record holds this address.
@@ -39,7 +41,7 @@ pub enum Output {
         /// For a RELEASE: the Ethernet address of the server, if known.
         server: Option<HardwareAddress>,
     },
-    /// Send an ARP probe for this address, and report an answer with [`Input::InUse`].
+    /// Send an ARP probe for this address, and report an answer with [`Input::InUse`], or with [`Input::Unsent`] that there may be none.
     Probe(Ipv4Addr),
     /// Write this lease into the record: it is new, or its times have changed.
     Record(Lease),

@@ -40,13 +40,9 @@ pub enum Effect {
         /// The frame.
         bytes: Vec<u8>,
     },
-    /// Send this ARP probe (DHC-5). The host does not answer its own: if it has the address itself, call [`Table::in_use`].
-    Probe {
-        /// The address that it asks for.
-        address: Ipv4Addr,
-        /// The frame.
-        bytes: Vec<u8>,
-    },
+    /// Send an ARP probe for this address (DHC-5): the frame is that of [`Table::probe`]. If it is not sent, call [`Table::unsent`]. The
+    /// host does not answer its own: if it has the address itself, call [`Table::in_use`].
+    Probe(Ipv4Addr),
     /// Write this lease into the record (DHC-1).
     Record(Lease),
     /// Remove the lease from the record (DHC-3).
@@ -139,9 +135,21 @@ impl Table {
         }
     }
 
-    /// The interface has another address now: it was made anew, or another port decides the address of its bridge.
-    pub const fn set_interface(&mut self, interface: HardwareAddress) {
+    /// The interface has another address now: it was made anew, or another port decides the address of its bridge. Answers to earlier
+    /// probes went to the address before.
+    pub fn set_interface(
+        &mut self,
+        interface: HardwareAddress,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) {
         self.interface = interface;
+        self.probe_again(now, out);
+    }
+
+    /// The frame of an ARP probe from the present address of the interface, to which the answer comes.
+    pub fn probe(&self, address: Ipv4Addr) -> Vec<u8> {
+        arp_frame(self.interface, &Arp::probe(self.interface, address))
     }
 
     /// Number of clients.
@@ -269,6 +277,19 @@ impl Table {
         !uids.is_empty()
     }
 
+    /// DHC-5: the probe of this client was not sent. O(log n).
+    pub fn unsent(&mut self, uid: &Uid, now: Now, out: &mut Vec<Action>) {
+        self.handle(uid, Input::Unsent, now, out);
+    }
+
+    /// DHC-5: answers to the probes so far may be lost, as the interface cannot be used. O(n log n) for those that probe.
+    pub fn probe_again(&mut self, now: Now, out: &mut Vec<Action>) {
+        let uids: Vec<Uid> = self.probes.0.values().flatten().cloned().collect();
+        for uid in &uids {
+            self.unsent(uid, now, out);
+        }
+    }
+
     /// When to call [`Table::wake`] next, on the monotonic clock. O(log n).
     pub fn next_wakeup(&self) -> Option<Duration> {
         self.wakeups.first().map(|(at, _)| *at)
@@ -312,11 +333,7 @@ impl Table {
                     let bytes = client_frame(self.interface, &message, server);
                     Effect::Frame { kind, bytes }
                 }
-                Output::Probe(address) => {
-                    let probe = Arp::probe(self.interface, address);
-                    let bytes = arp_frame(self.interface, &probe);
-                    Effect::Probe { address, bytes }
-                }
+                Output::Probe(address) => Effect::Probe(address),
                 Output::Record(lease) => Effect::Record(lease),
                 Output::Lost { address, loss } => Effect::Lost { address, loss },
                 Output::Event(event) => Effect::Event(event),

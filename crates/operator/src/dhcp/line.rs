@@ -15,6 +15,16 @@ const REOPEN: Backoff = Backoff {
     cap: Duration::from_secs(10),
 };
 
+/// What an interface was found to be like.
+pub enum Look {
+    /// As before.
+    AsBefore,
+    /// It has another Ethernet address. Its socket is the same.
+    OtherAddress,
+    /// It cannot be used: why.
+    Fault(String),
+}
+
 /// The way to one interface.
 pub struct Line {
     /// The name of the interface.
@@ -61,7 +71,7 @@ impl Line {
         self.is_missing
     }
 
-    /// The Ethernet address of the interface when it was opened last.
+    /// The Ethernet address of the interface when it was looked at last.
     pub const fn hardware(&self) -> HardwareAddress {
         self.hardware
     }
@@ -109,17 +119,23 @@ impl Line {
         is_news
     }
 
-    /// What is wrong with an open one that no error has shown: a bridge takes another address when a port is added, and
-    /// another interface may have its name.
-    pub fn hidden_fault(&self) -> Option<String> {
-        self.socket.as_ref()?;
+    /// Looks for what no error shows of an open one: a bridge takes another address when a port is added or goes, and another
+    /// interface may have its name.
+    pub fn look(&mut self) -> Look {
+        if self.socket.is_none() {
+            return Look::AsBefore;
+        }
         match socket::find(&self.interface) {
-            Ok(link) if Some(link.index()) != self.index => Some("it was made anew".to_owned()),
-            Ok(link) if link.hardware != self.hardware => {
-                Some("its address has changed".to_owned())
+            Ok(link) if Some(link.index()) != self.index => {
+                Look::Fault("it was made anew".to_owned())
             }
-            Ok(_) => None,
-            Err(error) => Some(error.to_string()),
+            Ok(link) if link.hardware != self.hardware => {
+                info!(interface = self.interface, address = %link.hardware, "interface has another address");
+                self.hardware = link.hardware;
+                Look::OtherAddress
+            }
+            Ok(_) => Look::AsBefore,
+            Err(error) => Look::Fault(error.to_string()),
         }
     }
 

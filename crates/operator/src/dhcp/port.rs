@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
+use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use harvester_lb_core::dhcp::events;
@@ -19,7 +20,7 @@ use tracing::{debug, info};
 
 use crate::dhcp::clients::{Clients, client_of};
 use crate::dhcp::clocks::Clocks;
-use crate::dhcp::line::Line;
+use crate::dhcp::line::{Line, Look};
 use crate::dhcp::metrics::event_kind;
 use crate::dhcp::order::{Order, PortError, Request, Surroundings};
 use crate::dhcp::socket::{self, LONGEST_FRAME};
@@ -145,7 +146,7 @@ impl Port {
         match self.line.open_if_due() {
             None => return,
             Some(Ok(())) => {
-                self.clients.table.set_interface(self.line.hardware());
+                self.hardware_is_known();
                 for owner in std::mem::take(&mut self.waiting) {
                     self.around.index.queue(owner);
                 }
@@ -159,8 +160,17 @@ impl Port {
         self.around.metrics.interface(name, is_open);
     }
 
+    /// The Ethernet address of the interface is a new one, or may be.
+    fn hardware_is_known(&mut self) {
+        let (hardware, now) = (self.line.hardware(), self.clocks.now());
+        let table = &mut self.clients.table;
+        table.set_interface(hardware, now, &mut self.actions);
+    }
+
     /// The interface cannot be used for now.
     fn close(&mut self, fault: String) {
+        let now = self.clocks.now();
+        self.clients.table.probe_again(now, &mut self.actions);
         if !self.line.close(fault) {
             return;
         }
@@ -184,10 +194,16 @@ impl Port {
             self.clients.table.clock_was_set(now, &mut self.actions);
         }
         self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(LOOKS_PER_ADDRESS)
-            && let Some(fault) = self.line.hidden_fault()
-        {
-            self.close(fault);
+        if self.looks.is_multiple_of(LOOKS_PER_ADDRESS) {
+            self.look_at_interface();
+        }
+    }
+
+    fn look_at_interface(&mut self) {
+        match self.line.look() {
+            Look::AsBefore => {}
+            Look::OtherAddress => self.hardware_is_known(),
+            Look::Fault(fault) => self.close(fault),
         }
     }
 
@@ -310,13 +326,9 @@ impl Port {
                 Effect::Frame { kind, bytes } => {
                     self.send(kind, &bytes);
                 }
-                Effect::Probe { address, bytes } => {
-                    self.send("arp_probe", &bytes);
-                    if socket::is_own(address) {
-                        let now = self.clocks.now();
-                        self.clients.table.in_use(address, now, &mut self.actions);
-                        actions.extend(self.actions.drain(..));
-                    }
+                Effect::Probe(address) => {
+                    self.probe(&uid, address);
+                    actions.extend(self.actions.drain(..));
                 }
                 Effect::Record(_) => {}
                 Effect::Lost { loss, .. } => self.clients.lost(&uid, loss),
@@ -330,6 +342,21 @@ impl Port {
         }
         for uid in &told {
             self.tell(uid);
+        }
+    }
+
+    /// DHC-5: an address counts as free only if a probe was sent from the address that the interface has now. One that was not sent is
+    /// repeated.
+    fn probe(&mut self, uid: &Uid, address: Ipv4Addr) {
+        self.look_at_interface();
+        let frame = self.clients.table.probe(address);
+        let is_sent = self.send("arp_probe", &frame);
+        let now = self.clocks.now();
+        let table = &mut self.clients.table;
+        if !is_sent {
+            table.unsent(uid, now, &mut self.actions);
+        } else if socket::is_own(address) {
+            table.in_use(address, now, &mut self.actions);
         }
     }
 

@@ -9,7 +9,7 @@ use super::super::ignored::Ignored;
 use super::super::lease::{Grant, SHORTEST_LEASE};
 use super::super::message::{Reply, ReplyKind};
 use super::super::output::{Event, Loss, Output};
-use super::super::timing::{OFFER_WINDOW, PROBE_WAIT, back_off};
+use super::super::timing::{OFFER_WINDOW, back_off};
 use super::Client;
 use super::state::{Exchange, Held, Offer, State};
 
@@ -101,12 +101,7 @@ impl Client {
         if self.known == Some(offer.address) {
             self.hold(grant, source, out);
         } else {
-            out.push(Output::Probe(offer.address));
-            self.state = State::Checking {
-                grant,
-                source,
-                until: now.mono.saturating_add(PROBE_WAIT),
-            };
+            self.probe(grant, source, now, out);
         }
         Ok(())
     }

@@ -5,10 +5,10 @@ use std::net::Ipv4Addr;
 
 use super::super::clock::Now;
 use super::super::identity::HardwareAddress;
-use super::super::lease::{Deadlines, Lease};
+use super::super::lease::{Deadlines, Grant, Lease};
 use super::super::message::{Body, ClientMessage};
 use super::super::output::{Event, Output};
-use super::super::timing::{REQUESTS, SILENT_DISCOVERS, back_off, renewal_pause};
+use super::super::timing::{PROBE_WAIT, REQUESTS, SILENT_DISCOVERS, back_off, renewal_pause};
 use super::Client;
 use super::state::{Exchange, Offer, State};
 
@@ -38,10 +38,13 @@ impl Client {
                 grant,
                 source,
                 until,
+                is_probed,
             } if now.mono >= until => {
                 if grant.is_over(now) {
-                    // The process was stopped for so long.
+                    // The process was stopped for so long, or no probe could be sent.
                     self.discover(None, now, out);
+                } else if !is_probed {
+                    self.probe(grant, source, now, out);
                 } else {
                     self.hold(grant.recorded(now), source, out);
                     self.renew(None, now, out);
@@ -160,6 +163,23 @@ impl Client {
             State::Rebinding(exchange)
         } else {
             State::Renewing(exchange)
+        };
+    }
+
+    /// DHC-5: CHECKING begins, or begins again.
+    pub(super) fn probe(
+        &mut self,
+        grant: Grant,
+        source: HardwareAddress,
+        now: Now,
+        out: &mut Vec<Output>,
+    ) {
+        out.push(Output::Probe(grant.lease.address));
+        self.state = State::Checking {
+            grant,
+            source,
+            until: now.mono.saturating_add(PROBE_WAIT),
+            is_probed: true,
         };
     }
 

@@ -91,6 +91,8 @@ pub(super) enum State {
         grant: Grant,
         source: HardwareAddress,
         until: Duration,
+        /// Whether a probe was sent that may be answered until then.
+        is_probed: bool,
     },
     Rebooting(Exchange),
     Bound,

@@ -125,10 +125,13 @@ impl Bench {
 
     fn carry_out(&mut self, actions: Vec<Action>) {
         for Action { uid, effect } in actions {
-            let (Effect::Frame { bytes: frame, .. } | Effect::Probe { bytes: frame, .. }) = effect
-            else {
-                self.events.push((uid, effect));
-                continue;
+            let frame = match effect {
+                Effect::Frame { bytes, .. } => bytes,
+                Effect::Probe(address) => self.table.probe(address),
+                effect => {
+                    self.events.push((uid, effect));
+                    continue;
+                }
             };
             self.frames += 1;
             let Some((xid, hardware, kind, address)) = sent(&frame) else {
@@ -347,6 +350,35 @@ fn dhc_5_an_arp_answer_reaches_the_client_that_probes() {
         bench.table.client(&uid(0)).unwrap().state(),
         StateName::Checking
     );
+}
+
+/// A bridge takes the address of another port: an answer to the earlier one is lost.
+#[test]
+fn dhc_5_an_interface_with_another_address_probes_again_from_that() {
+    let other = HardwareAddress([2, 0, 0, 0, 0, 2]);
+    let mut bench = Bench::new(1);
+    bench.command(0, Command::Start);
+    let address = bench.table.client(&uid(0)).unwrap().probed().unwrap();
+    bench.mono += Duration::from_millis(900);
+    let mut out = Vec::new();
+    bench.table.set_interface(other, at(bench.mono), &mut out);
+    assert_eq!(out, []);
+    bench.mono = bench.table.next_wakeup().unwrap();
+    bench.table.wake(at(bench.mono), &mut out);
+    let probe = Action {
+        uid: uid(0),
+        effect: Effect::Probe(address),
+    };
+    assert_eq!(out, [probe]);
+    let frame = bench.table.probe(address);
+    assert_eq!(frame[6..12], other.0);
+    let Ok(Received::Arp(arp)) = frame::parse(&frame, Checksum::Verify) else {
+        panic!("it is an ARP packet");
+    };
+    assert_eq!((arp.sender, arp.target_address), (other, address));
+    bench.mono = bench.table.next_wakeup().unwrap();
+    bench.table.wake(at(bench.mono), &mut out);
+    assert!(bench.table.client(&uid(0)).unwrap().lease().is_some());
 }
 
 #[test]

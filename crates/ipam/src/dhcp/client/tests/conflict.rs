@@ -23,6 +23,45 @@ fn dhc_5_an_address_in_use_is_declined_and_asked_for_10_s_later() {
     assert_eq!(bench.input(Input::InUse(ADDRESS)), "");
 }
 
+/// The interface is down, or another process leads: nobody could answer.
+#[test]
+fn dhc_5_an_address_is_not_bound_before_a_probe_of_it_was_sent() {
+    let mut bench = Bench::new(None);
+    bench.input(Input::Start);
+    bench.offer(SERVER, ADDRESS);
+    assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
+    for second in 1..60 {
+        assert_eq!(bench.input(Input::Unsent), "");
+        assert_eq!(bench.sleep(), "probe .210");
+        assert_eq!(bench.mono, secs(second));
+        assert_eq!(bench.state(), StateName::Checking);
+    }
+    // It was sent, but the interface went down before an answer could come.
+    bench.mono += Duration::from_millis(500);
+    assert_eq!(bench.input(Input::Unsent), "");
+    assert_eq!(bench.sleep(), "probe .210");
+    // This one was sent.
+    assert_eq!(bench.sleep(), "record .210 until Some(120), bound .210, REQUEST .210");
+    // After that nothing is probed any more.
+    assert_eq!(bench.input(Input::Unsent), "");
+    assert_eq!(bench.client.probed(), None);
+}
+
+#[test]
+fn dhc_5_a_lease_ends_the_probing_of_an_address() {
+    let mut bench = Bench::new(None);
+    bench.input(Input::Start);
+    bench.offer(SERVER, ADDRESS);
+    bench.ack(SERVER, ADDRESS);
+    let mut told = String::new();
+    while bench.mono < secs(120) {
+        bench.input(Input::Unsent);
+        told = bench.sleep();
+    }
+    assert_eq!(told, "DISCOVER");
+    assert_eq!(bench.client.lease(), None);
+}
+
 /// kube-vip may still announce it for a moment (DHC-6); an address that another load balancer had is probed.
 #[test]
 fn dhc_5_an_address_that_the_load_balancer_had_is_not_probed() {

@@ -28,6 +28,8 @@ enum Step {
     Restart(u16),
     /// A host with a fixed address appears or leaves.
     Host(u8, bool),
+    /// The interface goes down or up.
+    Link(bool),
     /// A pool's record holds the address of the client, if it has one.
     HeldByPool,
     Release,
@@ -54,6 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (-4_000i32..4_000, any::<bool>()).prop_map(|(by, told)| Step::SetClock(by, told)),
         2 => (0u16..300).prop_map(Step::Restart),
         1 => (0u8..POOL, any::<bool>()).prop_map(|(host, there)| Step::Host(host, there)),
+        1 => any::<bool>().prop_map(Step::Link),
         1 => Just(Step::HeldByPool),
         1 => Just(Step::Release),
         1 => any::<prop::sample::Index>().prop_map(Step::Replay),
@@ -188,6 +191,15 @@ enum Packet {
     Answer(Ipv4Addr),
 }
 
+/// Whether the address of an ACK is being probed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Probing {
+    No,
+    /// No probe was sent whose answer could arrive.
+    Unsent,
+    Since(Duration),
+}
+
 struct World {
     client: Client,
     /// What the record holds: the operator serves it until its expiry.
@@ -209,8 +221,8 @@ struct World {
     is_sound: bool,
     /// Replies were forged: a lease may be one that no server knows of.
     is_forged: bool,
-    /// An ACK has arrived, and its address is being probed.
-    is_probing: bool,
+    is_link_up: bool,
+    probing: Probing,
     /// No fault since the lease began that may cost the address.
     keeps: Option<Ipv4Addr>,
 }
@@ -234,7 +246,8 @@ impl World {
             selects: Vec::new(),
             is_sound: true,
             is_forged: false,
-            is_probing: false,
+            is_link_up: true,
+            probing: Probing::No,
             keeps: None,
         };
         world.servers[1].is_up = false;
@@ -274,11 +287,24 @@ impl World {
         match output {
             Output::Send { message, .. } => {
                 self.count(message);
-                self.post(&Packet::ToServers(*message));
+                if matches!(message.body, Body::Discover { .. }) {
+                    self.probing = Probing::No;
+                }
+                if self.is_link_up {
+                    self.post(&Packet::ToServers(*message));
+                }
             }
             Output::Probe(address) => {
-                self.is_sound = !self.is_forged;
-                self.is_probing = true;
+                // A repeated one says nothing new of what the servers know.
+                if self.probing == Probing::No {
+                    self.is_sound = !self.is_forged;
+                }
+                if !self.is_link_up {
+                    self.probing = Probing::Unsent;
+                    self.input(Input::Unsent);
+                    return;
+                }
+                self.probing = Probing::Since(self.mono);
                 let [.., last] = address.octets();
                 if self.hosts.get(usize::from(last)) == Some(&true) {
                     self.post(&Packet::Answer(*address));
@@ -307,11 +333,15 @@ impl World {
                 self.keeps = None;
             }
             Output::Event(Event::Bound(_)) => {
-                self.is_sound |= !self.is_forged && !self.is_probing;
-                self.is_probing = false;
+                match self.probing {
+                    Probing::No => self.is_sound |= !self.is_forged,
+                    Probing::Unsent => panic!("bound without a probe"),
+                    Probing::Since(at) => assert!(self.mono >= at + secs(1), "no time to answer"),
+                }
+                self.probing = Probing::No;
             }
             Output::Event(Event::Declined { .. }) => {
-                self.is_probing = false;
+                self.probing = Probing::No;
                 self.keeps = None;
             }
             Output::Event(_) | Output::Ignored(_) => {}
@@ -393,6 +423,7 @@ impl World {
                     }
                 }
             }
+            Packet::ToClient(_) | Packet::Answer(_) if !self.is_link_up => {}
             Packet::ToClient(reply) => {
                 let reply = &reply;
                 self.input(Input::Reply {
@@ -441,7 +472,7 @@ impl World {
         // DHC-3: the operator does not need the client for that.
         let seed = self.random.bits();
         self.client = Client::new(identity(), self.record, None, seed, self.now());
-        self.is_probing = false;
+        self.probing = Probing::No;
         for times in [&mut self.discovers, &mut self.confirms, &mut self.selects] {
             times.clear();
         }
@@ -475,6 +506,13 @@ impl World {
             }
             Step::Restart(down) => self.restart(secs(down.into())),
             Step::Host(host, there) => self.hosts[usize::from(host)] = there,
+            Step::Link(is_up) => {
+                self.is_link_up = is_up;
+                if self.probing != Probing::No {
+                    self.probing = Probing::Unsent;
+                }
+                self.input(Input::Unsent);
+            }
             Step::HeldByPool => {
                 if let Some(lease) = self.record {
                     self.input(Input::HeldByPool(lease.address));
@@ -509,6 +547,7 @@ impl World {
             .lease()
             .map(|lease| (lease.server, lease.address));
         let network = std::mem::take(&mut self.network);
+        let is_link_up = std::mem::replace(&mut self.is_link_up, true);
         // A REQUEST that arrives after the RELEASE would be answered with a lease.
         self.packets.clear();
         self.input(Input::Release);
@@ -524,6 +563,7 @@ impl World {
             }
         }
         self.network = network;
+        self.is_link_up = is_link_up;
         self.restart(secs(0));
     }
 }
@@ -541,6 +581,7 @@ proptest! {
         }
         // When all is well again, the client gets a lease.
         world.network = (0, 0, 5);
+        world.step(&Step::Link(true));
         world.hosts = [false; POOL as usize];
         world.servers[0].is_up = true;
         world.servers[0].lease_time = 120;
