@@ -91,6 +91,8 @@ pub enum Guard {
     NotServed(Ipv4Addr),
     /// As [`Guard::NotServed`], and the load balancer is gone.
     GoneAndNotServed(Ipv4Addr),
+    /// A pool's record holds this address (DHC-5).
+    HeldByPool(Ipv4Addr),
     /// The Service is kube-vip's and names an address: the one that was given back, or another one that kube-vip has leased (DHC-6).
     NamedForKubeVip,
 }
@@ -107,7 +109,7 @@ pub enum Step {
     /// The client, which has no lease, is removed.
     Stop,
     /// DHC-5: a pool's record has the address; the client declines it.
-    Decline(Ipv4Addr),
+    Decline(Guard, Ipv4Addr),
     /// The record is replaced by this one.
     Write(Guard, LeaseSpec),
     /// DHC-4, DHC-6: the client, if there is one, gives the recorded lease back and is removed; then the record is replaced,
@@ -213,6 +215,11 @@ const fn run(mode: Mode, wish: &Wish<'_>) -> Step {
     }
 }
 
+/// DHC-5: the address may be served, and the copies of a new leader may be behind.
+const fn decline(lease: &Lease) -> Step {
+    Step::Decline(Guard::HeldByPool(lease.address), lease.address)
+}
+
 fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: Micros) -> Step {
     let is_over = matches!(wish, Wish::Gone | Wish::Nothing)
         || (situation.mode == Mode::KubeVip && matches!(wish, Wish::Lease { .. }));
@@ -237,7 +244,7 @@ fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: 
             guard(wish),
             with_phase(record, LeasePhase::Releasing(lease)),
         ),
-        Some(lease) if situation.is_held_by_pool => Step::Decline(lease.address),
+        Some(lease) if situation.is_held_by_pool => decline(&lease),
         Some(lease) => Step::Write(Guard::None, with_lease(record, lease, wish, now)),
         // An address that a server may just have leased: in a moment it is known.
         None if (is_over || is_other) && client.is_asking => Step::Rest,
@@ -276,7 +283,7 @@ fn bound(
         return Step::Stop;
     }
     match (client.lease, client.loss) {
-        (Some(held), _) if situation.is_held_by_pool => Step::Decline(held.address),
+        (Some(held), _) if situation.is_held_by_pool => decline(&held),
         (Some(held), _) if held == *lease => {
             if wish.is_chosen(record) == record.is_chosen {
                 return Step::Rest;

@@ -184,8 +184,7 @@ impl Index {
 
     /// DHC-5: whether the record of a pool's address is held.
     pub fn is_held_by_pool(&self, address: Ipv4Addr) -> bool {
-        let key = Key::new("", addr::record_name(address.into()));
-        let record = self.stores.records.get(&key);
+        let record = self.stores.records.get(&pool_record_key(address));
         record.is_some_and(|record| *record == RecordView::HeldByPool)
     }
 
@@ -280,6 +279,11 @@ impl Index {
 /// The key of the record of a load balancer's lease.
 pub fn record_key(uid: &Uid) -> Key {
     Key::new("", record::name(uid))
+}
+
+/// The key of the record of a pool's address.
+pub fn pool_record_key(address: Ipv4Addr) -> Key {
+    Key::new("", addr::record_name(address.into()))
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use tracing::{debug, info, warn};
 
 use crate::clock;
 use crate::dhcp::context::Context;
-use crate::dhcp::index::{RecordView, record_key};
+use crate::dhcp::index::{RecordView, pool_record_key, record_key};
 use crate::dhcp::order::{Notify, Order, PortError};
 use crate::dhcp::socket::OpenError;
 
@@ -141,7 +141,10 @@ async fn take(
                 return Ok(after_order(ctx, owner, stopped));
             }
         }
-        (Step::Decline(address), _) => {
+        (Step::Decline(guard, address), _) => {
+            if !is_confirmed(ctx, owner, situation, guard).await? {
+                return Ok(WAIT);
+            }
             if let Some(client) = situation.client {
                 let order = Order::Decline(owner.uid.clone(), address);
                 let declined = ctx.ports.order(&client.interface, order).await;
@@ -241,6 +244,11 @@ async fn is_confirmed(
         Guard::NotServed(address) => is_unserved(ctx, owner, address).await?,
         Guard::GoneAndNotServed(address) => {
             is_gone(ctx, owner).await? && is_unserved(ctx, owner, address).await?
+        }
+        Guard::HeldByPool(address) => {
+            let key = pool_record_key(address);
+            ctx.client.get_live::<IPAllocation>(&key).await?;
+            ctx.index.is_held_by_pool(address)
         }
         Guard::NamedForKubeVip => live_service(ctx, owner)
             .await?

@@ -278,7 +278,7 @@ fn dhc_5_an_address_of_a_pool_is_declined() {
             is_held_by_pool: true,
             ..Case::of(Some(asks()), Some(phase), Some(client(Some(lease(A)))))
         };
-        assert_eq!(case.step(), Step::Decline(A));
+        assert_eq!(case.step(), Step::Decline(Guard::HeldByPool(A), A));
     }
     // It is not asked for again.
     let declined = ClientView {

@@ -5,15 +5,17 @@ use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
 use harvester_lb_core::dhcp::Mode;
 use harvester_lb_core::dhcp::claim::Interfaces;
-use harvester_lb_fixtures::{load_balancer, service, stored, vm_spec, with};
+use harvester_lb_core::dhcp::upkeep::ClientView;
+use harvester_lb_fixtures::{load_balancer, record, service, stored, vm_spec, with};
 use harvester_lb_ipam::Micros;
-use harvester_lb_ipam::dhcp::{Identity, Lease, LeaseTimes};
+use harvester_lb_ipam::dhcp::{Identity, Lease, LeaseTimes, StateName};
 use http::Method;
 
 use super::*;
 use crate::dhcp::context::{Process, Settings};
 use crate::dhcp::index::Stores;
 use crate::dhcp::metrics::Metrics;
+use crate::dhcp::views::Entry;
 use crate::fake::FakeApiServer;
 use crate::timings::Timings;
 
@@ -230,6 +232,46 @@ async fn dhc_2_a_new_leader_with_an_older_copy_of_the_load_balancer_moves_no_lea
     ctx.client.get_live::<LoadBalancer>(&key).await.unwrap();
     reconciled(&ctx).await;
     assert_eq!(phase(&api), "Releasing");
+}
+
+/// A client of the load balancer.
+fn put_client(ctx: &Context, lease: Option<Lease>) {
+    let view = ClientView {
+        interface: MISSING.to_owned(),
+        hardware: Identity::new(&owner().uid, None).hardware,
+        lease,
+        is_asking: false,
+        loss: None,
+        declined: None,
+    };
+    let state = StateName::Bound;
+    let owner = owner();
+    ctx.index.views.set(Entry { owner, view, state });
+}
+
+#[tokio::test]
+async fn dhc_5_a_served_lease_is_not_declined_for_a_pool_that_has_released_the_address() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_lb(&api, &ctx).await;
+    let leased = lease(later());
+    put_record(&api, &ctx, LeasePhase::Bound(leased)).await;
+    put_client(&ctx, Some(leased));
+    // The copy of a new leader, whose watch is behind.
+    let path = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/192.168.100.7";
+    let held = record("192.168.100.7", "lan", "Bound", ("shop", "other", "u-9"));
+    api.put(path, stored(held, "p-1", 3));
+    let key = pool_record_key(ADDRESS);
+    ctx.client.get_live::<IPAllocation>(&key).await.unwrap();
+    assert!(ctx.index.is_held_by_pool(ADDRESS));
+    let released = record("192.168.100.7", "lan", "Released", ("shop", "other", "u-9"));
+    api.put(path, stored(released, "p-1", 8));
+    api.reads();
+    assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    assert!(api.reads().iter().any(|read| read.ends_with("192.168.100.7")));
+    assert!(!ctx.index.is_held_by_pool(ADDRESS));
+    assert_eq!(reconciled(&ctx).await, Requeue::AwaitChange);
+    assert_eq!(phase(&api), "Bound");
 }
 
 #[tokio::test]

@@ -220,6 +220,7 @@ impl World {
             Guard::NotKubeVips => self.served != Served::KubeVip,
             Guard::NotServed(address) => is_unserved(address),
             Guard::GoneAndNotServed(address) => self.wanted == Wanted::Gone && is_unserved(address),
+            Guard::HeldByPool(_) => false,
             // The operator writes the annotation with the Service.
             Guard::NamedForKubeVip => self.served == Served::KubeVip,
         }
@@ -239,7 +240,7 @@ impl World {
         };
         let mut next = self.clone();
         match decide(&situation, NOW) {
-            Step::Rest | Step::Decline(_) => return None,
+            Step::Rest | Step::Decline(..) => return None,
             Step::Create => {
                 next.record = first(lb.as_ref().unwrap(), &interfaces(), None);
             }
