@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use arbitrary::{Result, Unstructured};
 use harvester_lb_ipam::dhcp::{
-    Action, Arp, ArpKind, Checksum, Client, Command, Delivery, Effect, HardwareAddress, Identity,
-    Lease, LeaseTimes, Now, Received, Reply, StateName, Table, arp_frame, parse,
+    Action, Arp, ArpKind, Checksum, Client, Command, Conflict, Delivery, Effect, HardwareAddress,
+    Identity, Lease, LeaseTimes, Now, Received, Reply, StateName, Table, arp_frame, parse,
 };
 use harvester_lb_ipam::{Micros, Uid};
 
@@ -101,7 +101,8 @@ impl World {
             }
             2 => {
                 let address = address(input)?;
-                self.command(&uid, Command::HeldByPool(address));
+                let conflict = *input.choose(&[Conflict::Pool, Conflict::Lease, Conflict::Twin])?;
+                self.command(&uid, Command::Held(address, conflict));
             }
             3 | 4 => {
                 if let Some(next) = self.table.next_wakeup() {

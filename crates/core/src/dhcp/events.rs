@@ -2,6 +2,7 @@
 
 use harvester_lb_ipam::dhcp::{Conflict, Event, HardwareAddressError, Lease};
 
+use crate::dhcp::upkeep::Holder;
 use crate::event_draft::EventDraft;
 /// Reason: the annotation `dhcp-hardware-address` is invalid (DHC-1).
 pub use crate::reasons::INVALID_HARDWARE_ADDRESS;
@@ -40,8 +41,8 @@ fn warning(reason: &str, text: String) -> EventDraft {
 }
 
 /// The Event of what happened to a client. `None`: none, or it follows the write of the record ([`bound`], [`released`]).
-/// `has_lease`: the client had a lease before.
-pub fn of_client(event: &Event, has_lease: bool) -> Option<EventDraft> {
+/// `has_lease`: the client had a lease before. `holder`: who else has the address, of a conflict.
+pub fn of_client(event: &Event, has_lease: bool, holder: Option<&Holder>) -> Option<EventDraft> {
     Some(match event {
         Event::Bound(_) | Event::Renewed(_) | Event::Released(_) => return None,
         Event::Unanswered => warning(
@@ -79,9 +80,24 @@ pub fn of_client(event: &Event, has_lease: bool) -> Option<EventDraft> {
                 Conflict::Pool => format!(
                     "{address} is allocated by a pool; declined, asking for another address. Keep the ranges of DHCP server and pools disjoint"
                 ),
+                Conflict::Lease => format!(
+                    "{address} is leased by {}; declined, asking for another address",
+                    lb_of(holder)
+                ),
+                Conflict::Twin => format!(
+                    "{address} is leased by {}, which has the same hardware address, and the DHCP server takes the two for one client; asking again. Give them different annotations dhcp-hardware-address",
+                    lb_of(holder)
+                ),
             },
         ),
     })
+}
+
+fn lb_of(holder: Option<&Holder>) -> String {
+    match holder {
+        Some(Holder::Lease { lb, .. }) => format!("load balancer {}", lb.id),
+        Some(Holder::Pool) | None => "another load balancer".to_owned(),
+    }
 }
 
 /// The Event of a recorded lease.

@@ -24,8 +24,8 @@ mod wish;
 
 use std::net::Ipv4Addr;
 
-use harvester_lb_ipam::Micros;
-use harvester_lb_ipam::dhcp::{HardwareAddress, Identity, Lease, Loss};
+use harvester_lb_ipam::dhcp::{Conflict, HardwareAddress, Identity, Lease, Loss};
+use harvester_lb_ipam::{Micros, Owner};
 
 use self::wish::Wish;
 use super::Mode;
@@ -56,6 +56,31 @@ impl ClientView {
     }
 }
 
+/// Who else has an address (DHC-5).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// A pool.
+    Pool,
+    /// Another load balancer, whose record had the address first.
+    Lease {
+        /// The load balancer.
+        lb: Owner,
+        /// Whether its client has the same hardware address on the same interface.
+        is_twin: bool,
+    },
+}
+
+impl Holder {
+    /// Why the client does not keep the address.
+    pub const fn conflict(&self) -> Conflict {
+        match self {
+            Self::Pool => Conflict::Pool,
+            Self::Lease { is_twin: true, .. } => Conflict::Twin,
+            Self::Lease { is_twin: false, .. } => Conflict::Lease,
+        }
+    }
+}
+
 /// What a step is decided from.
 #[derive(Clone, Copy, Debug)]
 pub struct Situation<'a> {
@@ -71,8 +96,8 @@ pub struct Situation<'a> {
     pub client: Option<&'a ClientView>,
     /// Whether its Service is kube-vip's: kube-vip's DHCP client works for it.
     pub is_kube_vips: bool,
-    /// Whether the record of a pool's address is Bound, for the address that the client has (DHC-5).
-    pub is_held_by_pool: bool,
+    /// Who else has the address that the client or, without one, the record has (DHC-5).
+    pub holder: Option<&'a Holder>,
 }
 
 /// What a live read has to confirm before a step is taken. A Service is that of the load balancer's name.
@@ -91,8 +116,8 @@ pub enum Guard {
     NotServed(Ipv4Addr),
     /// As [`Guard::NotServed`], and the load balancer is gone.
     GoneAndNotServed(Ipv4Addr),
-    /// A pool's record holds this address (DHC-5).
-    HeldByPool(Ipv4Addr),
+    /// The record of the holder has this address (DHC-5).
+    Held(Ipv4Addr),
     /// The Service is kube-vip's and names an address: the one that was given back, or another one that kube-vip has leased (DHC-6).
     NamedForKubeVip,
 }
@@ -108,8 +133,8 @@ pub enum Step {
     Run(Guard),
     /// The client, which has no lease, is removed.
     Stop,
-    /// DHC-5: a pool's record has the address; the client declines it.
-    Decline(Guard, Ipv4Addr),
+    /// DHC-5: somebody else has the address; the client declines it, or leaves it.
+    Decline(Guard, Ipv4Addr, Conflict),
     /// The record is replaced by this one.
     Write(Guard, LeaseSpec),
     /// DHC-4, DHC-6: the client, if there is one, gives the recorded lease back and is removed; then the record is replaced,
@@ -216,8 +241,12 @@ const fn run(mode: Mode, wish: &Wish<'_>) -> Step {
 }
 
 /// DHC-5: the address may be served, and the copies of a new leader may be behind.
-const fn decline(lease: &Lease) -> Step {
-    Step::Decline(Guard::HeldByPool(lease.address), lease.address)
+const fn decline(lease: &Lease, holder: &Holder) -> Step {
+    Step::Decline(
+        Guard::Held(lease.address),
+        lease.address,
+        holder.conflict(),
+    )
 }
 
 fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: Micros) -> Step {
@@ -244,8 +273,10 @@ fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: 
             guard(wish),
             with_phase(record, LeasePhase::Releasing(lease)),
         ),
-        Some(lease) if situation.is_held_by_pool => decline(&lease),
-        Some(lease) => Step::Write(Guard::None, with_lease(record, lease, wish, now)),
+        Some(lease) => match situation.holder {
+            Some(holder) => decline(&lease, holder),
+            None => Step::Write(Guard::None, with_lease(record, lease, wish, now)),
+        },
         // An address that a server may just have leased: in a moment it is known.
         None if (is_over || is_other) && client.is_asking => Step::Rest,
         None if is_over || is_other => Step::Stop,
@@ -282,8 +313,10 @@ fn bound(
     if !client.is_of(record) {
         return Step::Stop;
     }
+    if let (Some(held), Some(holder)) = (client.lease, situation.holder) {
+        return decline(&held, holder);
+    }
     match (client.lease, client.loss) {
-        (Some(held), _) if situation.is_held_by_pool => decline(&held),
         (Some(held), _) if held == *lease => {
             if wish.is_chosen(record) == record.is_chosen {
                 return Step::Rest;
@@ -308,6 +341,8 @@ fn bound(
 
 /// DHC-4, DHC-6: the lease is given back when nothing serves its address any more. Until then a client that runs renews it,
 /// or the server might lease the address to somebody else. The record names what the client has.
+///
+/// DHC-5: an address that somebody else has is not given back: the server might lease it to a third one, or take the two for one client.
 fn releasing(
     situation: &Situation<'_>,
     record: &LeaseSpec,
@@ -328,8 +363,13 @@ fn releasing(
         }
     }
     let address = lease.address;
+    let is_held = situation.holder.is_some();
+    if is_held && situation.client.is_some() {
+        return Step::Stop;
+    }
     let next = match (wish, situation.mode) {
         (Wish::Unchanged, _) => return Step::Rest,
+        (Wish::Gone | Wish::Nothing, _) if is_held => return Step::Delete(Guard::Held(address)),
         (Wish::Gone, _) => return Step::Release(Guard::GoneAndNotServed(address), None),
         (Wish::Nothing, _) => None,
         (Wish::Lease { .. }, Mode::Builtin) => {
@@ -349,7 +389,10 @@ fn releasing(
             Some(next)
         }
     };
-    Step::Release(Guard::NotServed(address), next)
+    match next {
+        Some(next) if is_held => Step::Write(Guard::Held(address), next),
+        next => Step::Release(Guard::NotServed(address), next),
+    }
 }
 
 /// DHC-6.

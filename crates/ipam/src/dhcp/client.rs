@@ -3,7 +3,7 @@
 //!
 //! | state | waits for | then |
 //! |---|---|---|
-//! | Init | a pause: 10 s after a DECLINE, the back-off after a NAK without a lease | DISCOVER |
+//! | Init | a pause: 10 s after a DECLINE, 64 s after the address of a twin, the back-off after a NAK without a lease | DISCOVER |
 //! | Selecting | an OFFER: the first one, or for one second that of the address asked for | REQUEST with options 50, 54 |
 //! | Requesting | the ACK of the server chosen; after 4 REQUESTs it starts over | an address that it had: bound; else a probe |
 //! | Checking | one second for an answer to an ARP probe, which is repeated until one was sent | DECLINE, or bound |
@@ -44,7 +44,7 @@ use super::identity::Identity;
 use super::lease::{Deadlines, Lease, LeaseTimes};
 use super::output::{Conflict, Event, Input, Loss, Output};
 use super::random::Random;
-use super::timing::{DECLINE_WAIT, REBOOT_SPREAD};
+use super::timing::{DECLINE_WAIT, REBOOT_SPREAD, TWIN_WAIT};
 
 pub use self::state::StateName;
 
@@ -160,7 +160,7 @@ impl Client {
                     self.conflict(address, Conflict::Host, now, out);
                 }
             }
-            Input::HeldByPool(address) => self.conflict(address, Conflict::Pool, now, out),
+            Input::Held(address, conflict) => self.conflict(address, conflict, now, out),
             Input::Release => self.release(now, out),
         }
         self.wake(now, out);
@@ -240,7 +240,7 @@ impl Client {
         }));
     }
 
-    /// DHC-5: declines an acknowledged address that another host or a pool's record has, and waits 10 s.
+    /// DHC-5: declines an acknowledged address that somebody else has, and waits.
     fn conflict(&mut self, address: Ipv4Addr, conflict: Conflict, now: Now, out: &mut Vec<Output>) {
         let checked = match &self.state {
             State::Checking { grant, .. } => Some(grant.lease),
@@ -253,12 +253,17 @@ impl Client {
             return;
         };
         self.lose(Loss::Conflict, out);
-        self.decline(&lease, out);
+        let pause = if conflict == Conflict::Twin {
+            TWIN_WAIT
+        } else {
+            self.decline(&lease, out);
+            DECLINE_WAIT
+        };
         out.push(Output::Event(Event::Declined { address, conflict }));
         self.wanted = None;
         self.known = None;
         self.state = State::Init {
-            at: now.mono.saturating_add(DECLINE_WAIT),
+            at: now.mono.saturating_add(pause),
         };
     }
 

@@ -25,8 +25,8 @@ pub enum Input<'a> {
     Unsent,
     /// This address is in use: an ARP packet shows it, or this host has it itself.
     InUse(Ipv4Addr),
-    /// DHC-5: a pool's record holds this address.
-    HeldByPool(Ipv4Addr),
+    /// DHC-5: somebody else has this address.
+    Held(Ipv4Addr, Conflict),
     /// DHC-4, DHC-6: give the lease back and stop. Also before [`Input::Start`], with a recorded lease.
     Release,
 }
@@ -65,7 +65,7 @@ pub enum Loss {
     Nak,
     /// No server confirmed it in time.
     Expired,
-    /// The address is held by a pool's record.
+    /// Somebody else has the address.
     Conflict,
 }
 
@@ -76,6 +76,11 @@ pub enum Conflict {
     Host,
     /// A pool's record.
     Pool,
+    /// The recorded lease of another load balancer.
+    Lease,
+    /// The same, and the client there has the same hardware address. A server that identifies clients by that takes the two for one:
+    /// a DECLINE would end the other one's lease.
+    Twin,
 }
 
 /// What happened to a load balancer's lease.
@@ -96,7 +101,7 @@ pub enum Event {
     },
     /// The lease expired.
     Expired(Ipv4Addr),
-    /// DHC-5: the address was declined.
+    /// DHC-5: the address was declined, or left without a message ([`Conflict::Twin`]).
     Declined {
         /// The address.
         address: Ipv4Addr,

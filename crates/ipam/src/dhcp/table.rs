@@ -18,7 +18,7 @@ use super::identity::HardwareAddress;
 use super::ignored::Ignored;
 use super::lease::Lease;
 use super::message::Reply;
-use super::output::{Event, Input, Loss, Output};
+use super::output::{Conflict, Event, Input, Loss, Output};
 use crate::types::Uid;
 
 /// Something to do for a load balancer, in the order in which the table returns it.
@@ -65,8 +65,8 @@ pub enum Command {
     Start,
     /// Give the lease back and stop: see [`Input::Release`]. Then [`Table::remove`] it.
     Release,
-    /// A pool's record holds this address: see [`Input::HeldByPool`].
-    HeldByPool(Ipv4Addr),
+    /// Somebody else has this address: see [`Input::Held`].
+    Held(Ipv4Addr, Conflict),
 }
 
 /// Who a frame was for.
@@ -137,12 +137,7 @@ impl Table {
 
     /// The interface has another address now: it was made anew, or another port decides the address of its bridge. Answers to earlier
     /// probes went to the address before.
-    pub fn set_interface(
-        &mut self,
-        interface: HardwareAddress,
-        now: Now,
-        out: &mut Vec<Action>,
-    ) {
+    pub fn set_interface(&mut self, interface: HardwareAddress, now: Now, out: &mut Vec<Action>) {
         self.interface = interface;
         self.probe_again(now, out);
     }
@@ -176,12 +171,7 @@ impl Table {
     ///
     /// DHC-2: one with a recorded lease is added whatever the limit, since its address is served. One that asks for a new lease takes
     /// none of the `reserved` places: the number of recorded leases on this interface whose clients are not there yet.
-    pub fn insert(
-        &mut self,
-        uid: Uid,
-        client: Client,
-        reserved: usize,
-    ) -> Result<(), TableError> {
+    pub fn insert(&mut self, uid: Uid, client: Client, reserved: usize) -> Result<(), TableError> {
         if self.rows.contains_key(&uid) {
             return Err(TableError::Present(uid));
         }
@@ -212,7 +202,7 @@ impl Table {
         let input = match command {
             Command::Start => Input::Start,
             Command::Release => Input::Release,
-            Command::HeldByPool(address) => Input::HeldByPool(address),
+            Command::Held(address, conflict) => Input::Held(address, conflict),
         };
         self.handle(uid, input, now, out)
     }

@@ -2,7 +2,7 @@
 //! and of the addresses that pools hold. Changes go in, load balancers whose lease is due come out. No client; never waits.
 
 use std::fmt;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,10 +13,12 @@ use harvester_lb_controller_kit::work_queue::{RetryPolicy, WorkQueue};
 use harvester_lb_core::cached::{self, Allocation};
 use harvester_lb_core::dhcp::claim::{LbView, ServiceView};
 use harvester_lb_core::dhcp::record::{self, LeaseRecord, LeaseSpec};
-use harvester_lb_ipam::{Owner, OwnerId, Phase, Uid, addr};
+use harvester_lb_core::dhcp::upkeep::Holder;
+use harvester_lb_ipam::{Micros, Owner, OwnerId, Phase, Uid, addr};
 use harvester_lb_object::Key;
 use parking_lot::RwLock;
 
+use crate::clock;
 use crate::dhcp::index::recorded::Recorded;
 use crate::dhcp::views::Views;
 
@@ -188,6 +190,53 @@ impl Index {
         record.is_some_and(|record| *record == RecordView::HeldByPool)
     }
 
+    /// DHC-5: who else has an address that a load balancer has leased: a pool, or another load balancer whose lease was recorded first.
+    /// Of two that have none recorded, or at the same time, the uid decides, so that the two agree.
+    pub fn holder(&self, uid: &Uid, address: Ipv4Addr) -> Option<Holder> {
+        if self.is_held_by_pool(address) {
+            return Some(Holder::Pool);
+        }
+        let now = clock::now();
+        let own = self.record(uid)?;
+        let own = own.lease()?;
+        let since = |spec: &LeaseSpec| {
+            let lease = spec.phase.lease();
+            let has = lease.is_some_and(|lease| lease.address == address && !lease.is_expired(now));
+            has.then(|| (spec.bound_at.unwrap_or(Micros(i64::MAX)), spec.owner.uid.clone()))
+        };
+        let with: Vec<Owner> = self.stores.recorded.read().with(address).collect();
+        let records = with.iter().filter_map(|owner| self.record(&owner.uid));
+        let first = records
+            .filter_map(|record| {
+                let spec = record.lease()?;
+                let is_twin = (spec.hardware, &spec.interface) == (own.hardware, &own.interface);
+                Some((since(spec)?, spec.owner.clone(), is_twin))
+            })
+            .filter(|(_, lb, _)| lb.uid != *uid)
+            .min_by(|(a, ..), (b, ..)| a.cmp(b));
+        let (first, lb, is_twin) = first?;
+        let is_before = since(own).is_none_or(|own| first < own);
+        is_before.then_some(Holder::Lease { lb, is_twin })
+    }
+
+    /// DHC-4: the Services of load balancers that show an address. It looks at all of them.
+    pub fn services_with(&self, address: Ipv4Addr) -> Vec<Key> {
+        let mut keys = Vec::new();
+        self.stores.services.for_each(|key, service| {
+            if service.shown.contains(&address) {
+                keys.push(key.clone());
+            }
+        });
+        keys
+    }
+
+    fn queue_all_with(&self, address: Ipv4Addr) {
+        let recorded: Vec<Owner> = self.stores.recorded.read().with(address).collect();
+        for owner in recorded.into_iter().chain(self.views.holders(address)) {
+            self.queue(owner);
+        }
+    }
+
     /// A load balancer has changed.
     pub fn lb_changed(&self, _: &Key, change: &Change<LbView>) {
         match change {
@@ -220,6 +269,16 @@ impl Index {
         for owner in self.stores.recorded_under(&cached::id(key)) {
             self.queue(owner);
         }
+        // Another load balancer may wait until it does not show the address any more (DHC-4).
+        let (old, new) = match change {
+            Change::Applied { old, new } => (old.as_ref(), Some(new)),
+            Change::Deleted { old, .. } => (Some(old), None),
+        };
+        for service in [old, new].into_iter().flatten() {
+            for address in &service.shown {
+                self.queue_all_with(*address);
+            }
+        }
     }
 
     /// An IPAllocation has changed.
@@ -231,16 +290,16 @@ impl Index {
         };
         for record in [old, new].into_iter().flatten() {
             match &**record {
-                RecordView::Lease(record) => self.queue(record.spec.owner.clone()),
+                RecordView::Lease(record) => {
+                    self.queue(record.spec.owner.clone());
+                    if let Some(lease) = record.spec.phase.lease() {
+                        self.queue_all_with(lease.address);
+                    }
+                }
                 RecordView::UnreadableLease(_) => {}
                 RecordView::HeldByPool => {
-                    let address = addr::parse_record_name(&key.name);
-                    let holders = match address {
-                        Some(std::net::IpAddr::V4(address)) => self.views.holders(address),
-                        _ => Vec::new(),
-                    };
-                    for owner in holders {
-                        self.queue(owner);
+                    if let Some(IpAddr::V4(address)) = addr::parse_record_name(&key.name) {
+                        self.queue_all_with(address);
                     }
                 }
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use harvester_lb_core::dhcp::record::LeaseSpec;
 use harvester_lb_core::dhcp::upkeep::ClientView;
 use harvester_lb_core::event_draft::EventDraft;
+use harvester_lb_ipam::dhcp::Conflict;
 use harvester_lb_ipam::{Owner, Uid};
 use thiserror::Error;
 use tokio::sync::oneshot;
@@ -77,6 +78,6 @@ pub enum Order {
     Stop(Uid, ClientView),
     /// Give the lease of a record back, and remove its client (DHC-4, DHC-6).
     Release(LeaseSpec),
-    /// A pool has the address of a client (DHC-5).
-    Decline(Uid, Ipv4Addr),
+    /// Somebody else has the address of a client (DHC-5).
+    Decline(Uid, Ipv4Addr, Conflict),
 }

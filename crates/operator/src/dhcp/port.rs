@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use harvester_lb_core::dhcp::events;
 use harvester_lb_core::dhcp::record::LeaseSpec;
 use harvester_lb_ipam::dhcp::{
-    Action, Checksum, Command, Delivery, Effect, Event, Now, Received, Table, TableError, parse,
+    Action, Checksum, Command, Conflict, Delivery, Effect, Event, Now, Received, Table, TableError,
+    parse,
 };
 use harvester_lb_ipam::{Owner, Uid};
 use nix::libc;
@@ -233,8 +234,8 @@ impl Port {
                 self.ensure_open(&record.owner)?;
                 self.release(&record, now)
             }
-            Order::Decline(uid, address) => {
-                let command = Command::HeldByPool(address);
+            Order::Decline(uid, address, conflict) => {
+                let command = Command::Held(address, conflict);
                 self.clients
                     .table
                     .command(&uid, command, now, &mut self.actions);
@@ -348,6 +349,15 @@ impl Port {
     /// DHC-5: an address counts as free only if a probe was sent from the address that the interface has now. One that was not sent is
     /// repeated.
     fn probe(&mut self, uid: &Uid, address: Ipv4Addr) {
+        let holder = self.around.index.holder(uid, address);
+        if holder.is_some_and(|holder| holder.conflict() == Conflict::Twin) {
+            // It may answer the probe, and a DECLINE would end its lease.
+            let command = Command::Held(address, Conflict::Twin);
+            let now = self.clocks.now();
+            let table = &mut self.clients.table;
+            table.command(uid, command, now, &mut self.actions);
+            return;
+        }
         self.look_at_interface();
         let frame = self.clients.table.probe(address);
         let is_sent = self.send("arp_probe", &frame);
@@ -368,7 +378,11 @@ impl Port {
         // As it was before this input.
         let view = self.around.index.views.get(uid);
         let has_lease = view.is_some_and(|view| view.lease.is_some());
-        if let Some(draft) = events::of_client(event, has_lease) {
+        let holder = match event {
+            Event::Declined { address, .. } => self.around.index.holder(uid, *address),
+            _ => None,
+        };
+        if let Some(draft) = events::of_client(event, has_lease, holder.as_ref()) {
             self.around.notifier.publish(owner, &draft);
         }
     }

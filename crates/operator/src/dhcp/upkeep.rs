@@ -10,7 +10,7 @@ use harvester_lb_core::cached;
 use harvester_lb_core::dhcp::claim::{Claim, LbView, ServiceView};
 use harvester_lb_core::dhcp::events;
 use harvester_lb_core::dhcp::record::{LeasePhase, LeaseRecord, LeaseSpec};
-use harvester_lb_core::dhcp::upkeep::{Guard, Situation, Step, decide, first};
+use harvester_lb_core::dhcp::upkeep::{Guard, Holder, Situation, Step, decide, first};
 use harvester_lb_core::event_draft::EventDraft;
 use harvester_lb_core::spec;
 use harvester_lb_ipam::{Owner, Uid};
@@ -50,7 +50,9 @@ pub async fn reconcile(ctx: &Context, owner: &Owner) -> Result<Requeue, WriteErr
             Some(RecordView::HeldByPool) | None => None,
         };
         let client = ctx.index.views.get(&owner.uid);
-        let address = client.as_ref().and_then(|client| client.lease);
+        let leased = client.as_ref().and_then(|client| client.lease);
+        let leased = leased.or_else(|| record?.spec.phase.lease().copied());
+        let holder = leased.and_then(|lease| ctx.index.holder(&owner.uid, lease.address));
         let service = ctx.index.stores.services.get(&cached::key(&owner.id));
         let situation = Situation {
             mode: ctx.settings.mode,
@@ -59,7 +61,7 @@ pub async fn reconcile(ctx: &Context, owner: &Owner) -> Result<Requeue, WriteErr
             record: record.map(|record| &record.spec),
             client: client.as_ref(),
             is_kube_vips: service.is_some_and(|service| service.is_kube_vips),
-            is_held_by_pool: address.is_some_and(|lease| ctx.index.is_held_by_pool(lease.address)),
+            holder: holder.as_ref(),
         };
         report_annotation(ctx, &situation);
         let step = decide(&situation, clock::now());
@@ -141,12 +143,12 @@ async fn take(
                 return Ok(after_order(ctx, owner, stopped));
             }
         }
-        (Step::Decline(guard, address), _) => {
+        (Step::Decline(guard, address, conflict), _) => {
             if !is_confirmed(ctx, owner, situation, guard).await? {
                 return Ok(WAIT);
             }
             if let Some(client) = situation.client {
-                let order = Order::Decline(owner.uid.clone(), address);
+                let order = Order::Decline(owner.uid.clone(), address, conflict);
                 let declined = ctx.ports.order(&client.interface, order).await;
                 return Ok(after_order(ctx, owner, declined));
             }
@@ -245,11 +247,7 @@ async fn is_confirmed(
         Guard::GoneAndNotServed(address) => {
             is_gone(ctx, owner).await? && is_unserved(ctx, owner, address).await?
         }
-        Guard::HeldByPool(address) => {
-            let key = pool_record_key(address);
-            ctx.client.get_live::<IPAllocation>(&key).await?;
-            ctx.index.is_held_by_pool(address)
-        }
+        Guard::Held(address) => is_held(ctx, owner, situation, address).await?,
         Guard::NamedForKubeVip => live_service(ctx, owner)
             .await?
             .is_some_and(|service| service.is_kube_vips && service.kube_vip_address.is_some()),
@@ -274,9 +272,39 @@ async fn is_gone(ctx: &Context, owner: &Owner) -> Result<bool, WriteError> {
     Ok(lb.is_none_or(|lb| spec::owner(&lb.metadata) != *owner))
 }
 
+/// Whether who else has the address is as it was seen. The holder's record is in the store afterwards.
+async fn is_held(
+    ctx: &Context,
+    owner: &Owner,
+    situation: &Situation<'_>,
+    address: Ipv4Addr,
+) -> Result<bool, WriteError> {
+    let Some(holder) = situation.holder else {
+        return Ok(false);
+    };
+    let key = match holder {
+        Holder::Pool => pool_record_key(address),
+        Holder::Lease { lb, .. } => record_key(&lb.uid),
+    };
+    ctx.client.get_live::<IPAllocation>(&key).await?;
+    Ok(ctx.index.holder(&owner.uid, address).as_ref() == Some(holder))
+}
+
+/// Whether no Service of ours has the address: the one of the load balancer's name, and those of others that show it, if a server has
+/// leased an address twice.
 async fn is_unserved(ctx: &Context, owner: &Owner, at: Ipv4Addr) -> Result<bool, WriteError> {
     let service = live_service(ctx, owner).await?;
-    Ok(!service.is_some_and(|service| service.may_serve(at)))
+    if service.is_some_and(|service| service.may_serve(at)) {
+        return Ok(false);
+    }
+    for key in ctx.index.services_with(at) {
+        let service = ctx.client.get_live::<Service>(&key).await?;
+        let service = service.as_ref().and_then(ServiceView::of);
+        if service.is_some_and(|service| service.shown.contains(&at)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The Service of ours of the load balancer's name. One that cannot be decoded is an error, and is read again later.

@@ -1,5 +1,7 @@
 use std::net::Ipv4Addr;
 
+use harvester_lb_ipam::Owner;
+
 use super::*;
 
 const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 100, 7);
@@ -45,9 +47,25 @@ fn dhc_3_a_loss_is_a_warning_and_a_renewal_is_no_event() {
             Some(LEASE_DECLINED),
             "by a pool",
         ),
+        (
+            declined(Conflict::Lease),
+            true,
+            Some(LEASE_DECLINED),
+            "by load balancer shop/api; declined",
+        ),
+        (
+            declined(Conflict::Twin),
+            false,
+            Some(LEASE_DECLINED),
+            "by load balancer shop/api, which has the same hardware address",
+        ),
     ];
+    let holder = Holder::Lease {
+        lb: Owner::new("shop", "api", "u-9"),
+        is_twin: true,
+    };
     for (event, has_lease, reason, text) in cases {
-        let draft = of_client(&event, has_lease);
+        let draft = of_client(&event, has_lease, Some(&holder));
         assert_eq!(
             draft.as_ref().map(|d| d.reason.as_str()),
             reason,

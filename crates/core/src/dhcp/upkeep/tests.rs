@@ -79,7 +79,7 @@ struct Case {
     record: Option<LeaseSpec>,
     client: Option<ClientView>,
     is_kube_vips: bool,
-    is_held_by_pool: bool,
+    holder: Option<Holder>,
     interfaces: Interfaces,
 }
 
@@ -91,7 +91,7 @@ impl Case {
             record: record.map(self::record),
             client,
             is_kube_vips: false,
-            is_held_by_pool: false,
+            holder: None,
             interfaces: interfaces(),
         }
     }
@@ -105,7 +105,7 @@ impl Case {
             record: self.record.as_ref(),
             client: self.client.as_ref(),
             is_kube_vips: self.is_kube_vips,
-            is_held_by_pool: self.is_held_by_pool,
+            holder: self.holder.as_ref(),
         };
         decide(&situation, NOW)
     }
@@ -275,10 +275,10 @@ fn dhc_4_a_load_balancer_that_cannot_be_read_loses_nothing() {
 fn dhc_5_an_address_of_a_pool_is_declined() {
     for phase in [LeasePhase::Pending, LeasePhase::Bound(lease(A))] {
         let case = Case {
-            is_held_by_pool: true,
+            holder: Some(Holder::Pool),
             ..Case::of(Some(asks()), Some(phase), Some(client(Some(lease(A)))))
         };
-        assert_eq!(case.step(), Step::Decline(Guard::HeldByPool(A), A));
+        assert_eq!(case.step(), Step::Decline(Guard::Held(A), A, Conflict::Pool));
     }
     // It is not asked for again.
     let declined = ClientView {
@@ -290,6 +290,39 @@ fn dhc_5_an_address_of_a_pool_is_declined() {
         ..Case::of(Some(asks()), None, Some(declined))
     };
     assert_eq!(case.step(), Step::Write(Guard::None, pending(None)));
+}
+
+#[test]
+fn dhc_5_an_address_that_another_lease_has_is_declined_and_not_given_back() {
+    let other = Owner::new("shop", "api", "u-9");
+    let with = |is_twin, claim: Option<Claim>, phase, client| {
+        let lb = other.clone();
+        let case = Case::of(claim, Some(phase), client);
+        let holder = Some(Holder::Lease { lb, is_twin });
+        Case { holder, ..case }
+    };
+    let held = || Some(client(Some(lease(A))));
+    for (is_twin, conflict) in [(false, Conflict::Lease), (true, Conflict::Twin)] {
+        for phase in [LeasePhase::Pending, LeasePhase::Bound(lease(A))] {
+            let case = with(is_twin, Some(asks()), phase, held());
+            assert_eq!(case.step(), Step::Decline(Guard::Held(A), A, conflict));
+        }
+        let releasing = LeasePhase::Releasing(lease(A));
+        for claim in [None, Some(Claim::None), Some(asks())] {
+            let stops = with(is_twin, claim, releasing, held());
+            assert_eq!(stops.step(), Step::Stop);
+        }
+        for claim in [None, Some(Claim::None)] {
+            let gone = with(is_twin, claim, releasing, None);
+            assert_eq!(gone.step(), Step::Delete(Guard::Held(A)));
+        }
+        let moves = with(is_twin, Some(claims(Some("eth1"))), releasing, None);
+        let next = LeaseSpec {
+            interface: "eth1".to_owned(),
+            ..pending(None)
+        };
+        assert_eq!(moves.step(), Step::Write(Guard::Held(A), next));
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
-//! What the stored records of leases say, by what is looked for: the name of the load balancer, the interface. Owns only that.
+//! What the stored records of leases say, by what is looked for: the name of the load balancer, the interface, the address. Owns only that.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
 
 use harvester_lb_core::dhcp::record::LeaseSpec;
-use harvester_lb_ipam::{OwnerId, Uid};
+use harvester_lb_ipam::{Owner, OwnerId, Uid};
 
 /// The records.
 #[derive(Debug, Default)]
@@ -12,13 +13,16 @@ pub(super) struct Recorded {
     /// Several if a load balancer was made anew.
     by_name: BTreeMap<OwnerId, BTreeSet<Uid>>,
     by_interface: BTreeMap<String, BTreeSet<Uid>>,
+    /// Several if a server has leased an address twice.
+    by_address: BTreeMap<Ipv4Addr, BTreeSet<Uid>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     name: OwnerId,
     interface: String,
-    has_lease: bool,
+    /// Of its lease.
+    address: Option<Ipv4Addr>,
 }
 
 impl Recorded {
@@ -27,15 +31,21 @@ impl Recorded {
         if let Some(old) = self.all.remove(uid) {
             take(&mut self.by_name, &old.name, uid);
             take(&mut self.by_interface, &old.interface, uid);
+            if let Some(address) = old.address {
+                take(&mut self.by_address, &address, uid);
+            }
         }
         if let Some(spec) = spec {
             let entry = Entry {
                 name: spec.owner.id.clone(),
                 interface: spec.interface.clone(),
-                has_lease: spec.phase.lease().is_some(),
+                address: spec.phase.lease().map(|lease| lease.address),
             };
             put(&mut self.by_name, entry.name.clone(), uid);
             put(&mut self.by_interface, entry.interface.clone(), uid);
+            if let Some(address) = entry.address {
+                put(&mut self.by_address, address, uid);
+            }
             self.all.insert(uid.clone(), entry);
         }
     }
@@ -48,7 +58,21 @@ impl Recorded {
     /// Those with a lease on this interface.
     pub(super) fn leased_on(&self, interface: &str) -> impl Iterator<Item = &Uid> {
         let uids = self.by_interface.get(interface).into_iter().flatten();
-        uids.filter(|uid| self.all.get(*uid).is_some_and(|entry| entry.has_lease))
+        uids.filter(|uid| self.address(uid).is_some())
+    }
+
+    /// The load balancers that have leased this address.
+    pub(super) fn with(&self, address: Ipv4Addr) -> impl Iterator<Item = Owner> {
+        let uids = self.by_address.get(&address).into_iter().flatten();
+        uids.filter_map(|uid| {
+            let id = self.all.get(uid)?.name.clone();
+            let uid = uid.clone();
+            Some(Owner { id, uid })
+        })
+    }
+
+    fn address(&self, uid: &Uid) -> Option<Ipv4Addr> {
+        self.all.get(uid)?.address
     }
 }
 

@@ -154,6 +154,90 @@ async fn dhc_5_a_pool_that_takes_a_leased_address_wakes_its_client() {
 }
 
 #[tokio::test]
+async fn dhc_5_of_two_leases_of_one_address_the_one_that_was_recorded_first_keeps_it() {
+    let index = index();
+    let put = |version, uid: &str, phase, bound_at, hardware| {
+        let RecordView::Lease(mut record) = lease_record(uid, version) else {
+            panic!("it is a lease");
+        };
+        record.spec.owner = Owner::new("shop", uid, uid);
+        record.spec.phase = phase;
+        record.spec.bound_at = bound_at;
+        record.spec.hardware = hardware;
+        let key = record_key(&Uid::new(uid));
+        put_record(&index, &key, version, RecordView::Lease(record));
+    };
+    let holder = |uid: &str| match index.holder(&Uid::new(uid), ADDRESS) {
+        None => String::new(),
+        Some(Holder::Pool) => "pool".to_owned(),
+        Some(Holder::Lease { lb, is_twin }) => format!("{} {is_twin}", lb.id),
+    };
+    let other = HardwareAddress([2, 0, 0, 0, 0, 2]);
+    let bound = || LeasePhase::Bound(lease());
+    put(1, "a", LeasePhase::Pending, None, HARDWARE);
+    put(2, "b", bound(), Some(Micros(20)), HARDWARE);
+    due(&index).await;
+    assert_eq!(
+        (holder("a"), holder("b")),
+        ("shop/b true".to_owned(), String::new())
+    );
+    // Both are recorded: the time decides, then the uid, so that only one of them goes.
+    put(3, "a", bound(), Some(Micros(10)), other);
+    assert_eq!(due(&index).await, ["a", "b"]);
+    assert_eq!(
+        (holder("a"), holder("b")),
+        (String::new(), "shop/a false".to_owned())
+    );
+    put(4, "a", bound(), Some(Micros(20)), other);
+    assert_eq!(
+        (holder("a"), holder("b")),
+        (String::new(), "shop/a false".to_owned())
+    );
+    put(5, "a", LeasePhase::Releasing(lease()), None, other);
+    assert_eq!(
+        (holder("a"), holder("b")),
+        ("shop/b false".to_owned(), String::new())
+    );
+    // One that has expired is nobody's any more.
+    let mut over = lease();
+    over.times = Some(harvester_lb_ipam::dhcp::LeaseTimes {
+        renew_at: Micros(1),
+        rebind_at: Micros(2),
+        expires_at: Micros(3),
+    });
+    put(6, "b", LeasePhase::Bound(over), Some(Micros(20)), HARDWARE);
+    assert_eq!(
+        (holder("a"), holder("b")),
+        (String::new(), "shop/a false".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn dhc_4_a_service_that_shows_a_leased_address_wakes_who_has_it() {
+    let index = index();
+    let RecordView::Lease(mut record) = lease_record("a", 1) else {
+        panic!("it is a lease");
+    };
+    record.spec.phase = LeasePhase::Releasing(lease());
+    let key = record_key(&Uid::new("a"));
+    put_record(&index, &key, 1, RecordView::Lease(record));
+    due(&index).await;
+    let (key, services) = (Key::new("shop", "another"), &index.stores.services);
+    let shows = ServiceView {
+        shown: vec![ADDRESS],
+        ..ServiceView::default()
+    };
+    let change = services.written(&key, Version(2), shows);
+    index.service_changed(&key, &change.unwrap());
+    assert_eq!(due(&index).await, ["a"]);
+    assert_eq!(index.services_with(ADDRESS), std::slice::from_ref(&key));
+    let change = services.forget(&key, Version(9));
+    index.service_changed(&key, &change.unwrap());
+    assert_eq!(due(&index).await, ["a"]);
+    assert!(index.services_with(ADDRESS).is_empty());
+}
+
+#[tokio::test]
 async fn dhc_1_a_record_that_can_be_read_again_wakes_its_load_balancer() {
     let index = index();
     let (key, record) = (Key::new("shop", "web"), record_key(&Uid::new("a")));

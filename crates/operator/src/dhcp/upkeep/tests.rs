@@ -182,6 +182,27 @@ async fn dhc_4_what_is_gone_is_given_back_after_a_live_read() {
 }
 
 #[tokio::test]
+async fn dhc_4_no_lease_is_given_back_while_the_service_of_another_load_balancer_has_its_address() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_record(&api, &ctx, LeasePhase::Releasing(lease(Micros(3)))).await;
+    let metadata = json!({
+        "name": "api", "namespace": "shop",
+        "labels": {"loadbalancer.harvesterhci.io/servicelb": "true"},
+    });
+    let path = "/api/v1/namespaces/shop/services/api";
+    api.put(path, stored(service(&metadata, "192.168.100.7"), "s", 6));
+    let key = Key::new("shop", "api");
+    ctx.client.get_live::<Service>(&key).await.unwrap();
+    assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    assert_eq!(phase(&api), "Releasing");
+    // The stored copy is behind: the Service is read live.
+    api.remove(path);
+    assert_eq!(reconciled(&ctx).await, Requeue::AwaitChange);
+    assert_eq!(api.get(RECORD), None);
+}
+
+#[tokio::test]
 async fn dhc_4_a_lease_whose_interface_is_down_is_not_forgotten() {
     let api = FakeApiServer::default();
     let ctx = context(&api, Mode::Builtin);
@@ -269,7 +290,7 @@ async fn dhc_5_a_served_lease_is_not_declined_for_a_pool_that_has_released_the_a
     api.reads();
     assert_eq!(reconciled(&ctx).await, Requeue::Resync);
     assert!(api.reads().iter().any(|read| read.ends_with("192.168.100.7")));
-    assert!(!ctx.index.is_held_by_pool(ADDRESS));
+    assert_eq!(ctx.index.holder(&owner().uid, ADDRESS), None);
     assert_eq!(reconciled(&ctx).await, Requeue::AwaitChange);
     assert_eq!(phase(&api), "Bound");
 }

@@ -220,7 +220,7 @@ impl World {
             Guard::NotKubeVips => self.served != Served::KubeVip,
             Guard::NotServed(address) => is_unserved(address),
             Guard::GoneAndNotServed(address) => self.wanted == Wanted::Gone && is_unserved(address),
-            Guard::HeldByPool(_) => false,
+            Guard::Held(_) => false,
             // The operator writes the annotation with the Service.
             Guard::NamedForKubeVip => self.served == Served::KubeVip,
         }
@@ -236,7 +236,7 @@ impl World {
             record: self.record.as_ref(),
             client: self.client.as_ref(),
             is_kube_vips: self.served == Served::KubeVip,
-            is_held_by_pool: false,
+            holder: None,
         };
         let mut next = self.clone();
         match decide(&situation, NOW) {

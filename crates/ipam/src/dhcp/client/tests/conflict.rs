@@ -41,7 +41,10 @@ fn dhc_5_an_address_is_not_bound_before_a_probe_of_it_was_sent() {
     assert_eq!(bench.input(Input::Unsent), "");
     assert_eq!(bench.sleep(), "probe .210");
     // This one was sent.
-    assert_eq!(bench.sleep(), "record .210 until Some(120), bound .210, REQUEST .210");
+    assert_eq!(
+        bench.sleep(),
+        "record .210 until Some(120), bound .210, REQUEST .210"
+    );
     // After that nothing is probed any more.
     assert_eq!(bench.input(Input::Unsent), "");
     assert_eq!(bench.client.probed(), None);
@@ -82,9 +85,9 @@ fn dhc_5_an_address_that_the_load_balancer_had_is_not_probed() {
 #[test]
 fn dhc_5_an_address_of_a_pools_record_is_declined() {
     let mut bench = Bench::bound();
-    assert_eq!(bench.input(Input::HeldByPool(OTHER)), "");
+    assert_eq!(bench.input(Input::Held(OTHER, Conflict::Pool)), "");
     assert_eq!(
-        bench.input(Input::HeldByPool(ADDRESS)),
+        bench.input(Input::Held(ADDRESS, Conflict::Pool)),
         "lost .210 Conflict, DECLINE .210 of .1, declined .210 Pool"
     );
     assert_eq!(bench.client.next_wakeup(), Some(secs(11)));
@@ -93,7 +96,33 @@ fn dhc_5_an_address_of_a_pools_record_is_declined() {
     bench.offer(SERVER, ADDRESS);
     assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
     assert_eq!(
-        bench.input(Input::HeldByPool(ADDRESS)),
+        bench.input(Input::Held(ADDRESS, Conflict::Pool)),
         "DECLINE .210 of .1, declined .210 Pool"
     );
+}
+
+/// A server that identifies clients by their hardware address would end the other one's lease.
+#[test]
+fn dhc_5_an_address_of_a_client_with_the_same_hardware_address_is_left_without_a_message() {
+    let twin = Input::Held(ADDRESS, Conflict::Twin);
+    let mut bench = Bench::bound();
+    assert_eq!(bench.input(twin), "lost .210 Conflict, declined .210 Twin");
+    assert_eq!(bench.client.next_wakeup(), Some(secs(65)));
+    assert_eq!(bench.sleep(), "DISCOVER");
+    bench.offer(SERVER, ADDRESS);
+    assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
+    assert_eq!(bench.input(twin), "declined .210 Twin");
+    assert_eq!(bench.client.probed(), None);
+    // Nor is it given back.
+    assert_eq!(bench.input(Input::Release), "");
+}
+
+#[test]
+fn dhc_5_an_address_of_another_lease_is_declined() {
+    let mut bench = Bench::bound();
+    assert_eq!(
+        bench.input(Input::Held(ADDRESS, Conflict::Lease)),
+        "lost .210 Conflict, DECLINE .210 of .1, declined .210 Lease"
+    );
+    assert_eq!(bench.client.next_wakeup(), Some(secs(11)));
 }

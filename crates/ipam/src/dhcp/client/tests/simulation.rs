@@ -30,8 +30,8 @@ enum Step {
     Host(u8, bool),
     /// The interface goes down or up.
     Link(bool),
-    /// A pool's record holds the address of the client, if it has one.
-    HeldByPool,
+    /// Somebody else has the address of the client, if it has one.
+    Held(Conflict),
     Release,
     /// An old reply arrives again.
     Replay(prop::sample::Index),
@@ -57,7 +57,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0u16..300).prop_map(Step::Restart),
         1 => (0u8..POOL, any::<bool>()).prop_map(|(host, there)| Step::Host(host, there)),
         1 => any::<bool>().prop_map(Step::Link),
-        1 => Just(Step::HeldByPool),
+        1 => prop_oneof![Just(Conflict::Pool), Just(Conflict::Twin)].prop_map(Step::Held),
         1 => Just(Step::Release),
         1 => any::<prop::sample::Index>().prop_map(Step::Replay),
         1 => (kind, 0u8..POOL, any::<Option<u32>>()).prop_map(|(k, a, l)| Step::Forged(k, a, l)),
@@ -513,9 +513,9 @@ impl World {
                 }
                 self.input(Input::Unsent);
             }
-            Step::HeldByPool => {
+            Step::Held(conflict) => {
                 if let Some(lease) = self.record {
-                    self.input(Input::HeldByPool(lease.address));
+                    self.input(Input::Held(lease.address, conflict));
                 }
             }
             Step::Release => self.release(),
