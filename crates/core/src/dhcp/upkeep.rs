@@ -6,7 +6,8 @@
 //! | none | created Pending | | |
 //! | Pending | a client runs; Bound with its lease | deleted | deleted |
 //! | Bound | the client renews; Pending when the lease is lost | Releasing | Releasing |
-//! | Releasing | RELEASE, then Pending | RELEASE, then deleted | RELEASE, then Released |
+//! | Releasing, not served | RELEASE, then Pending | RELEASE, then deleted | RELEASE, then Released |
+//! | Releasing, served | the client renews | the client renews | the client renews |
 //! | Released | Pending | deleted | deleted once kube-vip's Service names an address |
 //!
 //! What a client has leased is in the record before it is given back, so that a process that is killed in between forgets
@@ -96,6 +97,8 @@ pub struct Situation<'a> {
     pub client: Option<&'a ClientView>,
     /// Whether its Service is kube-vip's: kube-vip's DHCP client works for it.
     pub is_kube_vips: bool,
+    /// Whether a Service of ours has the address of the recorded lease, as far as is known (DHC-4).
+    pub is_served: bool,
     /// Who else has the address that the client or, without one, the record has (DHC-5).
     pub holder: Option<&'a Holder>,
 }
@@ -242,11 +245,7 @@ const fn run(mode: Mode, wish: &Wish<'_>) -> Step {
 
 /// DHC-5: the address may be served, and the copies of a new leader may be behind.
 const fn decline(lease: &Lease, holder: &Holder) -> Step {
-    Step::Decline(
-        Guard::Held(lease.address),
-        lease.address,
-        holder.conflict(),
-    )
+    Step::Decline(Guard::Held(lease.address), lease.address, holder.conflict())
 }
 
 fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: Micros) -> Step {
@@ -339,8 +338,8 @@ fn bound(
     }
 }
 
-/// DHC-4, DHC-6: the lease is given back when nothing serves its address any more. Until then a client that runs renews it,
-/// or the server might lease the address to somebody else. The record names what the client has.
+/// DHC-4, DHC-6: the lease is given back when nothing serves its address any more. Until then a client renews it, in both modes
+/// and after a restart too, or the server might lease the address to somebody else. The record names what the client has.
 ///
 /// DHC-5: an address that somebody else has is not given back: the server might lease it to a third one, or take the two for one client.
 fn releasing(
@@ -358,7 +357,11 @@ fn releasing(
             }
             Some(_) => {}
             None if client.is_asking => return Step::Rest,
-            // The lease is lost; another one is not wanted.
+            // The lease is lost; another one is not wanted. It is not asked for again either, while it is served.
+            None if !lease.is_expired(now) => {
+                let ended = with_phase(record, LeasePhase::Releasing(lease.ended(now)));
+                return Step::Release(Guard::None, Some(ended));
+            }
             None => return Step::Stop,
         }
     }
@@ -366,6 +369,10 @@ fn releasing(
     let is_held = situation.holder.is_some();
     if is_held && situation.client.is_some() {
         return Step::Stop;
+    }
+    let is_renewed = situation.client.is_some() || lease.is_expired(now);
+    if situation.is_served && !is_held && !is_renewed {
+        return Step::Run(Guard::NotKubeVips);
     }
     let next = match (wish, situation.mode) {
         (Wish::Unchanged, _) => return Step::Rest,

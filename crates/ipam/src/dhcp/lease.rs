@@ -49,6 +49,20 @@ pub struct LeaseTimes {
 }
 
 impl Lease {
+    /// The same lease, which has ended at this wall time.
+    #[must_use]
+    pub const fn ended(self, wall: Micros) -> Self {
+        let times = LeaseTimes {
+            renew_at: wall,
+            rebind_at: wall,
+            expires_at: wall,
+        };
+        Self {
+            times: Some(times),
+            ..self
+        }
+    }
+
     /// Whether it has expired at this wall time.
     pub fn is_expired(&self, wall: Micros) -> bool {
         self.times.is_some_and(|times| wall >= times.expires_at)

@@ -54,13 +54,18 @@ pub async fn reconcile(ctx: &Context, owner: &Owner) -> Result<Requeue, WriteErr
         let leased = leased.or_else(|| record?.spec.phase.lease().copied());
         let holder = leased.and_then(|lease| ctx.index.holder(&owner.uid, lease.address));
         let service = ctx.index.stores.services.get(&cached::key(&owner.id));
+        let is_served = record.is_some_and(|record| match record.spec.phase {
+            LeasePhase::Releasing(lease) => may_be_served(ctx, service.as_deref(), lease.address),
+            _ => false,
+        });
         let situation = Situation {
             mode: ctx.settings.mode,
             interfaces: &ctx.settings.interfaces,
             lb: lb.as_deref(),
             record: record.map(|record| &record.spec),
             client: client.as_ref(),
-            is_kube_vips: service.is_some_and(|service| service.is_kube_vips),
+            is_kube_vips: service.as_ref().is_some_and(|service| service.is_kube_vips),
+            is_served,
             holder: holder.as_ref(),
         };
         report_annotation(ctx, &situation);
@@ -290,6 +295,11 @@ async fn is_held(
     Ok(ctx.index.holder(&owner.uid, address).as_ref() == Some(holder))
 }
 
+/// Whether a Service of ours has the address, by the stored copies. `own`: that of the load balancer's name.
+fn may_be_served(ctx: &Context, own: Option<&ServiceView>, address: Ipv4Addr) -> bool {
+    own.is_some_and(|own| own.may_serve(address)) || !ctx.index.services_with(address).is_empty()
+}
+
 /// Whether no Service of ours has the address: the one of the load balancer's name, and those of others that show it, if a server has
 /// leased an address twice.
 async fn is_unserved(ctx: &Context, owner: &Owner, at: Ipv4Addr) -> Result<bool, WriteError> {
@@ -404,7 +414,13 @@ async fn delete(ctx: &Context, record: &LeaseRecord) -> Result<(), WriteError> {
 
 /// The copy is gone; the watch says so later, and the next decision is made now.
 fn forget(ctx: &Context, key: &Key, record: &LeaseRecord) {
-    if ctx.index.stores.records.forget(key, record.version).is_some() {
+    if ctx
+        .index
+        .stores
+        .records
+        .forget(key, record.version)
+        .is_some()
+    {
         ctx.index.record_updated(key);
     }
 }

@@ -79,6 +79,7 @@ struct Case {
     record: Option<LeaseSpec>,
     client: Option<ClientView>,
     is_kube_vips: bool,
+    is_served: bool,
     holder: Option<Holder>,
     interfaces: Interfaces,
 }
@@ -91,6 +92,7 @@ impl Case {
             record: record.map(self::record),
             client,
             is_kube_vips: false,
+            is_served: false,
             holder: None,
             interfaces: interfaces(),
         }
@@ -105,6 +107,7 @@ impl Case {
             record: self.record.as_ref(),
             client: self.client.as_ref(),
             is_kube_vips: self.is_kube_vips,
+            is_served: self.is_served,
             holder: self.holder.as_ref(),
         };
         decide(&situation, NOW)
@@ -249,12 +252,43 @@ fn dhc_4_a_lease_is_renewed_until_it_can_be_given_back() {
     );
     let renewed = record(LeasePhase::Releasing(lease(B)));
     assert_eq!(case.step(), Step::Write(Guard::None, renewed));
-    let lost = Case::of(
-        None,
-        Some(LeasePhase::Releasing(lease(A))),
-        Some(client(None)),
-    );
-    assert_eq!(lost.step(), Step::Stop);
+    let lost = |lease| {
+        let client = Some(client(None));
+        Case::of(None, Some(LeasePhase::Releasing(lease)), client).step()
+    };
+    let ended = lease(A).ended(NOW);
+    let next = record(LeasePhase::Releasing(ended));
+    assert_eq!(lost(lease(A)), Step::Release(Guard::None, Some(next)));
+    assert_eq!(lost(ended), Step::Stop);
+}
+
+/// The operator is down, or somebody's finalizer holds the Service.
+#[test]
+fn dhc_4_a_lease_that_is_still_served_is_renewed_after_a_restart_too() {
+    let served = |mode, claim: Option<Claim>, phase, client| Case {
+        mode,
+        is_served: true,
+        ..Case::of(claim, Some(phase), client)
+    };
+    let releasing = LeasePhase::Releasing(lease(A));
+    for mode in [Mode::Builtin, Mode::KubeVip] {
+        for claim in [
+            None,
+            Some(Claim::None),
+            Some(Claim::Unchanged),
+            Some(asks()),
+        ] {
+            let case = served(mode, claim, releasing, None);
+            assert_eq!(case.step(), Step::Run(Guard::NotKubeVips));
+        }
+        let held = Some(client(Some(lease(A))));
+        let case = served(mode, None, releasing, held);
+        assert_eq!(case.step(), Step::Release(Guard::GoneAndNotServed(A), None));
+        // One that has ended is nobody's to renew.
+        let ended = LeasePhase::Releasing(lease(A).ended(NOW));
+        let case = served(mode, None, ended, None);
+        assert_eq!(case.step(), Step::Release(Guard::GoneAndNotServed(A), None));
+    }
 }
 
 #[test]
@@ -278,7 +312,10 @@ fn dhc_5_an_address_of_a_pool_is_declined() {
             holder: Some(Holder::Pool),
             ..Case::of(Some(asks()), Some(phase), Some(client(Some(lease(A)))))
         };
-        assert_eq!(case.step(), Step::Decline(Guard::Held(A), A, Conflict::Pool));
+        assert_eq!(
+            case.step(),
+            Step::Decline(Guard::Held(A), A, Conflict::Pool)
+        );
     }
     // It is not asked for again.
     let declined = ClientView {

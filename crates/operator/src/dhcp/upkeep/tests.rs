@@ -182,6 +182,28 @@ async fn dhc_4_what_is_gone_is_given_back_after_a_live_read() {
 }
 
 #[tokio::test]
+async fn dhc_4_a_lease_that_is_given_back_is_renewed_while_it_is_served() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_record(&api, &ctx, LeasePhase::Releasing(lease(later()))).await;
+    let metadata = json!({
+        "name": "web", "namespace": "shop",
+        "labels": {"loadbalancer.harvesterhci.io/servicelb": "true"},
+    });
+    api.put(SERVICE, stored(service(&metadata, "192.168.100.7"), "s", 6));
+    // The Service is read live, and is there; then a client is to run, on an interface that is missing.
+    let first = reconciled(&ctx).await;
+    assert!(
+        matches!(first, Requeue::Resync | Requeue::Backoff),
+        "{first:?}"
+    );
+    assert_eq!(reconciled(&ctx).await, Requeue::Backoff);
+    ctx.notices.written().await;
+    assert_eq!(api.events()[0]["reason"], "LeaseInterfaceDown");
+    assert_eq!(phase(&api), "Releasing");
+}
+
+#[tokio::test]
 async fn dhc_4_no_lease_is_given_back_while_the_service_of_another_load_balancer_has_its_address() {
     let api = FakeApiServer::default();
     let ctx = context(&api, Mode::Builtin);
@@ -289,7 +311,11 @@ async fn dhc_5_a_served_lease_is_not_declined_for_a_pool_that_has_released_the_a
     api.put(path, stored(released, "p-1", 8));
     api.reads();
     assert_eq!(reconciled(&ctx).await, Requeue::Resync);
-    assert!(api.reads().iter().any(|read| read.ends_with("192.168.100.7")));
+    assert!(
+        api.reads()
+            .iter()
+            .any(|read| read.ends_with("192.168.100.7"))
+    );
     assert_eq!(ctx.index.holder(&owner().uid, ADDRESS), None);
     assert_eq!(reconciled(&ctx).await, Requeue::AwaitChange);
     assert_eq!(phase(&api), "Bound");

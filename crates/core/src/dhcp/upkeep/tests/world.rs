@@ -43,6 +43,10 @@ impl Wanted {
     }
 }
 
+/// The record after a RELEASE.
+#[derive(Clone, Debug, PartialEq)]
+struct After(Option<LeaseSpec>);
+
 #[derive(Clone, Debug, PartialEq)]
 struct World {
     mode: Mode,
@@ -54,8 +58,8 @@ struct World {
     served: Served,
     /// The lease that the server has for us, and the interface of its network.
     leased: Option<(Ipv4Addr, String)>,
-    /// Whether the process has sent a RELEASE and not yet written what follows.
-    after_release: bool,
+    /// What the process writes next, after it has removed the client and sent a RELEASE.
+    after_release: Option<After>,
 }
 
 impl World {
@@ -68,7 +72,7 @@ impl World {
             client: None,
             served: Served::None,
             leased: None,
-            after_release: false,
+            after_release: None,
         }
     }
 
@@ -114,7 +118,7 @@ impl World {
             let killed = Self {
                 mode,
                 client: None,
-                after_release: false,
+                after_release: None,
                 ..self.clone()
             };
             // The first list of the next process may be older than the load balancer, or than its last change.
@@ -228,7 +232,13 @@ impl World {
 
     /// One action of the process. A step with RELEASE is two actions.
     fn process(&self) -> Option<(&'static str, Self)> {
+        let mut next = self.clone();
+        if let Some(After(record)) = next.after_release.take() {
+            next.record = record;
+            return Some(("process", next));
+        }
         let lb = self.seen.lb();
+        let recorded = self.record.as_ref().and_then(|record| record.phase.lease());
         let situation = Situation {
             mode: self.mode,
             interfaces: &interfaces(),
@@ -236,9 +246,9 @@ impl World {
             record: self.record.as_ref(),
             client: self.client.as_ref(),
             is_kube_vips: self.served == Served::KubeVip,
+            is_served: recorded.is_some_and(|lease| self.served == Served::Address(lease.address)),
             holder: None,
         };
-        let mut next = self.clone();
         match decide(&situation, NOW) {
             Step::Rest | Step::Decline(..) => return None,
             Step::Create => {
@@ -279,22 +289,22 @@ impl World {
                 if !self.is_confirmed(guard) {
                     return None;
                 }
-                if self.after_release {
-                    next.record = spec;
-                    next.after_release = false;
-                } else {
-                    next.give_back();
-                    return Some(("RELEASE", next));
-                }
+                next.give_back();
+                next.after_release = Some(After(spec));
+                return Some(("RELEASE", next));
             }
         }
-        next.after_release = false;
         Some(("process", next))
     }
 
     fn give_back(&mut self) {
+        let client = self.client.take();
+        if client.as_ref().is_some_and(|client| client.lease.is_none()) {
+            // It has nothing to give back.
+            return;
+        }
         let record = self.record.as_ref().unwrap();
-        let held = self.client.as_ref().and_then(|client| client.lease);
+        let held = client.as_ref().and_then(|client| client.lease);
         let lease = held.or_else(|| record.phase.lease().copied()).unwrap();
         let address = lease.address;
         assert_ne!(
@@ -305,8 +315,6 @@ impl World {
         if self.seen == Wanted::Gone {
             assert_eq!(self.wanted, Wanted::Gone, "RELEASE of one that is there");
         }
-        self.client = None;
-        self.after_release = true;
         if self.leased.as_ref() == Some(&(address, record.interface.clone())) {
             self.leased = None;
         }
@@ -315,7 +323,12 @@ impl World {
     fn check(&self) {
         if self.client.is_some() {
             assert_ne!(self.served, Served::KubeVip, "kube-vip's client and ours");
-            assert_eq!(self.mode, Mode::Builtin, "a client in mode kube-vip");
+            let phase = self.record.as_ref().map(|record| record.phase);
+            let is_releasing = matches!(phase, Some(LeasePhase::Releasing(_)));
+            assert!(
+                self.mode == Mode::Builtin || is_releasing,
+                "a client in mode kube-vip"
+            );
         }
         // What the record says is leased, and the server leases it still: no lease is forgotten.
         if let Some((address, _)) = &self.leased {
