@@ -72,6 +72,9 @@ pub struct DhcpLease {
     /// The server that leased the address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
+    /// The Ethernet address that its last answer came from: the server's, or that of the relay or router in front of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server_hardware_address: Option<String>,
     /// The subnet mask, if the server sent one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subnet_mask: Option<String>,

@@ -160,6 +160,7 @@ impl World {
             let lease = Lease {
                 address: [10, 0, 0, 7].into(),
                 server: [10, 0, 0, 1].into(),
+                server_hardware: None,
                 mask: None,
                 router: None,
                 times: Some(LeaseTimes {

@@ -154,7 +154,7 @@ fn lease(rng: &mut Rng, targets: &Targets, uid: &str) -> Value {
         _ => {
             object["spec"]["boundAt"] = json!("2026-01-01T00:00:00.000001Z");
             let of_server = json!({
-                "server": "10.66.0.1", "subnetMask": "255.255.255.0", "router": "10.66.0.1",
+                "server": "10.66.0.1", "serverHardwareAddress": "02:00:00:00:00:09", "subnetMask": "255.255.255.0", "router": "10.66.0.1",
                 "renewAt": "2026-01-01T00:01:00.000001Z", "rebindAt": "2026-01-01T00:01:45.000001Z",
                 "expiresAt": "2026-01-01T00:02:00.000001Z",
             });

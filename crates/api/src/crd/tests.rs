@@ -190,6 +190,7 @@ fn section_6_5_allocation_field_for_field() {
 .spec.lease.requestedAddress: string
 .spec.lease.router: string
 .spec.lease.server: string
+.spec.lease.serverHardwareAddress: string
 .spec.lease.subnetMask: string
 .spec.owner: object!
 .spec.owner.name: string!

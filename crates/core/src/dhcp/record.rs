@@ -102,8 +102,7 @@ impl LeaseSpec {
             ));
         }
         let lease = spec.lease.as_ref().ok_or("spec.lease is missing")?;
-        let hardware = HardwareAddress::parse(&lease.hardware_address)
-            .map_err(|error| format!("spec.lease.hardwareAddress: {error}"))?;
+        let hardware = hardware("hardwareAddress", &lease.hardware_address)?;
         let phase = match spec.phase {
             Phase::Pending => LeasePhase::Pending,
             Phase::Bound => LeasePhase::Bound(read_lease(&spec.address, lease)?),
@@ -177,6 +176,9 @@ impl LeaseSpec {
                 client_id: ClientId::from_uid(&self.owner.uid).to_string(),
                 requested_address: text(self.wanted),
                 server: text(lease.map(|lease| lease.server)),
+                server_hardware_address: lease
+                    .and_then(|lease| lease.server_hardware)
+                    .map(|hardware| hardware.to_string()),
                 subnet_mask: text(lease.and_then(|lease| lease.mask)),
                 router: text(lease.and_then(|lease| lease.router)),
                 renew_at: time(|times| times.renew_at),
@@ -192,6 +194,11 @@ fn read_lease(text: &str, lease: &DhcpLease) -> Result<Lease, String> {
     Ok(Lease {
         address: address("spec.address", text)?,
         server: address("spec.lease.server", server)?,
+        server_hardware: lease
+            .server_hardware_address
+            .as_deref()
+            .map(|text| hardware("serverHardwareAddress", text))
+            .transpose()?,
         mask: optional_address("subnetMask", lease.subnet_mask.as_deref())?,
         router: optional_address("router", lease.router.as_deref())?,
         times: read_times(lease)?,
@@ -218,6 +225,10 @@ fn read_times(lease: &DhcpLease) -> Result<Option<LeaseTimes>, String> {
         rebind_at: read(rebind_at)?,
         expires_at: read(expires_at)?,
     }))
+}
+
+fn hardware(field: &str, text: &str) -> Result<HardwareAddress, String> {
+    HardwareAddress::parse(text).map_err(|error| format!("spec.lease.{field}: {error}"))
 }
 
 fn optional_address(field: &str, text: Option<&str>) -> Result<Option<Ipv4Addr>, String> {

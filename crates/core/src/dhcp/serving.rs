@@ -117,6 +117,7 @@ mod tests {
         Lease {
             address: ADDRESS,
             server: Ipv4Addr::new(192, 168, 100, 1),
+            server_hardware: None,
             mask: None,
             router: None,
             times: expires_at.map(|at| LeaseTimes {

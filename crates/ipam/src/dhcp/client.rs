@@ -84,7 +84,6 @@ impl Client {
         let held = record.map(|lease| Held {
             lease,
             deadlines: lease.times.map(|times| Deadlines::of(&times, now)),
-            source: None,
         });
         let known = record.map(|lease| lease.address);
         Self {
@@ -270,18 +269,16 @@ impl Client {
     /// DHC-4, DHC-6: gives back what a server has leased or may have leased, and stops.
     fn release(&mut self, now: Now, out: &mut Vec<Output>) {
         let held = self.held.take().filter(|held| !held.is_over(now));
-        let (lease, source) = match (held, &self.state) {
-            (Some(held), _) => (Some((held.lease.address, held.lease.server)), held.source),
-            (None, State::Checking { grant, source, .. }) => (
-                Some((grant.lease.address, grant.lease.server)),
-                Some(*source),
-            ),
+        let of = |lease: &Lease| (lease.address, lease.server, lease.server_hardware);
+        let lease = match (held, &self.state) {
+            (Some(held), _) => Some(of(&held.lease)),
+            (None, State::Checking { grant, .. }) => Some(of(&grant.lease)),
             // The ACK may be on its way.
-            (None, State::Requesting { offer, .. }) => (Some((offer.address, offer.server)), None),
-            _ => (None, None),
+            (None, State::Requesting { offer, .. }) => Some((offer.address, offer.server, None)),
+            _ => None,
         };
-        if let Some((address, server)) = lease {
-            self.give_back(address, server, source, out);
+        if let Some((address, server, hardware)) = lease {
+            self.give_back(address, server, hardware, out);
             out.push(Output::Event(Event::Released(address)));
         }
         self.state = State::Stopped;

@@ -97,8 +97,9 @@ impl FrameError {
 /// The frame of a message. `interface` is the address of the interface that sends it.
 ///
 /// All messages but RELEASE are broadcast from 0.0.0.0. A RELEASE goes from the released address to the server, as RFC
-/// 2131 (4.4.6) says and servers demand; `server` is the Ethernet address that its last reply came from. Without one the
-/// Ethernet frame is broadcast: Linux accepts such a packet for UDP, unless `drop_unicast_in_l2_multicast` is set.
+/// 2131 (4.4.6) says and servers demand; `server` is the Ethernet address that its last reply came from: if the
+/// server is on another network, that of the relay or router. Without one, of a lease that an earlier version has recorded, the Ethernet
+/// frame is broadcast: Linux accepts such a packet for UDP, unless `drop_unicast_in_l2_multicast` is set; routers forward none.
 pub fn client_frame(
     interface: HardwareAddress,
     message: &ClientMessage,

@@ -97,6 +97,11 @@ impl HardwareAddress {
         Self(bytes)
     }
 
+    /// Whether it may be that of one host: [`HardwareAddress::parse`] takes it.
+    pub fn is_host(self) -> bool {
+        self.is_unicast() && self != Self::ZERO
+    }
+
     /// Whether the lowest bit of the first byte is clear.
     pub const fn is_unicast(self) -> bool {
         let [first, ..] = self.0;

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::net::Ipv4Addr;
 
 use super::clock::Now;
+use super::identity::HardwareAddress;
 use super::ignored::Ignored;
 use super::message::Reply;
 use super::random::Random;
@@ -29,6 +30,9 @@ pub struct Lease {
     pub address: Ipv4Addr,
     /// The server that leased it last (option 54).
     pub server: Ipv4Addr,
+    /// The Ethernet source of its last ACK: the server, or the relay or router in front of it. A RELEASE is sent there (DHC-4). None:
+    /// recorded by an earlier version.
+    pub server_hardware: Option<HardwareAddress>,
     /// Subnet mask, if the server sent a valid one.
     pub mask: Option<Ipv4Addr>,
     /// The first router, if the server sent one.
@@ -116,9 +120,10 @@ pub(super) struct Grant {
 
 impl Grant {
     /// Reads an ACK or an OFFER of a lease that is not shorter than `shortest`. It begins when the REQUEST was sent (RFC
-    /// 2131, 4.4.1), `asked`: the first one, if several were sent that the reply may answer.
+    /// 2131, 4.4.1), `asked`: the first one, if several were sent that the reply may answer. `source` is that of its frame.
     pub(super) fn read(
         reply: &Reply,
+        source: HardwareAddress,
         shortest: Duration,
         asked: Duration,
         now: Now,
@@ -149,6 +154,7 @@ impl Grant {
         let lease = Lease {
             address: reply.address,
             server,
+            server_hardware: Some(source).filter(|source| source.is_host()),
             mask: reply.mask.filter(|mask| is_mask(*mask)),
             router: reply.router.filter(|router| is_host(*router)),
             times: None,

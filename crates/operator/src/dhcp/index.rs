@@ -202,7 +202,12 @@ impl Index {
         let since = |spec: &LeaseSpec| {
             let lease = spec.phase.lease();
             let has = lease.is_some_and(|lease| lease.address == address && !lease.is_expired(now));
-            has.then(|| (spec.bound_at.unwrap_or(Micros(i64::MAX)), spec.owner.uid.clone()))
+            has.then(|| {
+                (
+                    spec.bound_at.unwrap_or(Micros(i64::MAX)),
+                    spec.owner.uid.clone(),
+                )
+            })
         };
         let with: Vec<Owner> = self.stores.recorded.read().with(address).collect();
         let records = with.iter().filter_map(|owner| self.record(&owner.uid));

@@ -453,6 +453,7 @@ fn patch(spec: &LeaseSpec) -> Value {
             "clientId": lease.client_id,
             "requestedAddress": lease.requested_address,
             "server": lease.server,
+            "serverHardwareAddress": lease.server_hardware_address,
             "subnetMask": lease.subnet_mask,
             "router": lease.router,
             "renewAt": lease.renew_at,

@@ -116,6 +116,7 @@ mod tests {
                 lease: address.map(|last| Lease {
                     address: Ipv4Addr::new(192, 168, 100, last),
                     server: Ipv4Addr::new(192, 168, 100, 1),
+                    server_hardware: None,
                     mask: None,
                     router: None,
                     times: None,

@@ -11,6 +11,7 @@ fn lease() -> Lease {
     Lease {
         address: ADDRESS,
         server: SERVER,
+        server_hardware: None,
         mask: None,
         router: None,
         times: None,

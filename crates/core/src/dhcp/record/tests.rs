@@ -9,6 +9,7 @@ fn lease(times: Option<LeaseTimes>) -> Lease {
     Lease {
         address: Ipv4Addr::new(192, 168, 100, 210),
         server: Ipv4Addr::new(192, 168, 100, 1),
+        server_hardware: Some(HardwareAddress([2, 0, 0, 0, 0, 9])),
         mask: Some(Ipv4Addr::new(255, 255, 255, 0)),
         router: None,
         times,
@@ -55,6 +56,11 @@ fn dhc_1_what_is_written_is_read() {
         wanted,
         spec(LeasePhase::Bound(lease(Some(times)))),
         spec(LeasePhase::Bound(lease(None))),
+        // As an earlier version has recorded it.
+        spec(LeasePhase::Bound(Lease {
+            server_hardware: None,
+            ..lease(Some(times))
+        })),
         spec(LeasePhase::Releasing(lease(Some(times)))),
         spec(LeasePhase::Released(lease(None).address)),
         LeaseSpec {
@@ -85,7 +91,7 @@ fn dhc_1_before_the_first_discover_address_and_pool_are_empty() {
 #[test]
 fn dhc_1_what_cannot_be_read_is_named() {
     type Break = fn(&mut IPAllocation);
-    let cases: [(Break, &str); 7] = [
+    let cases: [(Break, &str); 8] = [
         (
             |o| o.metadata.name = Some("dhcp-other".to_owned()),
             "requires the object name dhcp-6f1c",
@@ -110,6 +116,10 @@ fn dhc_1_what_cannot_be_read_is_named() {
         (
             |o| o.spec.lease.as_mut().unwrap().hardware_address = "ff:ff:ff:ff:ff:ff".to_owned(),
             "spec.lease.hardwareAddress: ff:ff:ff:ff:ff:ff is a multicast",
+        ),
+        (
+            |o| o.spec.lease.as_mut().unwrap().server_hardware_address = Some("x".to_owned()),
+            "spec.lease.serverHardwareAddress: \"x\" is not a hardware address",
         ),
     ];
     for (break_it, text) in cases {

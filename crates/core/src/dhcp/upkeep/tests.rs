@@ -44,6 +44,7 @@ fn lease(address: Ipv4Addr) -> Lease {
     Lease {
         address,
         server: Ipv4Addr::new(192, 168, 100, 1),
+        server_hardware: None,
         mask: None,
         router: None,
         times: None,

@@ -34,7 +34,7 @@ impl Client {
         }
         match (reply.kind, self.state) {
             (ReplyKind::Offer, State::Selecting { second_best, .. }) => {
-                self.offered(reply, &exchange, second_best.is_some(), now, out)
+                self.offered(reply, source, &exchange, second_best.is_some(), now, out)
             }
             (ReplyKind::Ack, State::Requesting { offer, .. }) => {
                 self.acknowledged(reply, source, &exchange, offer, now, out)
@@ -57,13 +57,15 @@ impl Client {
     fn offered(
         &mut self,
         reply: &Reply,
+        source: HardwareAddress,
         exchange: &Exchange,
         is_second: bool,
         now: Now,
         out: &mut Vec<Output>,
     ) -> Result<(), Ignored> {
+        let random = &mut self.random;
         let Grant { lease, .. } =
-            Grant::read(reply, SHORTEST_LEASE, now.mono, now, &mut self.random)?;
+            Grant::read(reply, source, SHORTEST_LEASE, now.mono, now, random)?;
         let offer = Offer {
             address: lease.address,
             server: lease.server,
@@ -91,7 +93,7 @@ impl Client {
         now: Now,
         out: &mut Vec<Output>,
     ) -> Result<(), Ignored> {
-        let grant = self.granted(reply, SHORTEST_LEASE, exchange, offer.address, now)?;
+        let grant = self.granted(reply, source, SHORTEST_LEASE, exchange, offer.address, now)?;
         if grant.lease.server != offer.server {
             return Err(Ignored::OtherServer);
         }
@@ -99,9 +101,9 @@ impl Client {
             return Err(Ignored::ShortLease);
         }
         if self.known == Some(offer.address) {
-            self.hold(grant, source, out);
+            self.hold(grant, out);
         } else {
-            self.probe(grant, source, now, out);
+            self.probe(grant, now, out);
         }
         Ok(())
     }
@@ -119,12 +121,12 @@ impl Client {
     ) -> Result<(), Ignored> {
         let address = self.lease().map(|lease| lease.address);
         let address = address.ok_or(Ignored::State)?;
-        let grant = self.granted(reply, Duration::ZERO, exchange, address, now)?;
+        let grant = self.granted(reply, source, Duration::ZERO, exchange, address, now)?;
         if grant.is_over(now) {
             self.lose(Loss::Expired, out);
             self.state = State::Init { at: now.mono };
         } else {
-            self.hold(grant, source, out);
+            self.hold(grant, out);
         }
         Ok(())
     }
@@ -132,12 +134,20 @@ impl Client {
     fn granted(
         &mut self,
         reply: &Reply,
+        source: HardwareAddress,
         shortest: Duration,
         exchange: &Exchange,
         address: Ipv4Addr,
         now: Now,
     ) -> Result<Grant, Ignored> {
-        let grant = Grant::read(reply, shortest, exchange.asked, now, &mut self.random)?;
+        let grant = Grant::read(
+            reply,
+            source,
+            shortest,
+            exchange.asked,
+            now,
+            &mut self.random,
+        )?;
         if grant.lease.address == address {
             Ok(grant)
         } else {
@@ -146,11 +156,10 @@ impl Client {
     }
 
     /// The lease of an ACK begins.
-    pub(super) fn hold(&mut self, grant: Grant, source: HardwareAddress, out: &mut Vec<Output>) {
+    pub(super) fn hold(&mut self, grant: Grant, out: &mut Vec<Output>) {
         let held = Held {
             lease: grant.lease,
             deadlines: grant.deadlines,
-            source: Some(source),
         };
         self.bind(held, out);
     }

@@ -36,7 +36,6 @@ impl Client {
             }
             State::Checking {
                 grant,
-                source,
                 until,
                 is_probed,
             } if now.mono >= until => {
@@ -44,9 +43,9 @@ impl Client {
                     // The process was stopped for so long, or no probe could be sent.
                     self.discover(None, now, out);
                 } else if !is_probed {
-                    self.probe(grant, source, now, out);
+                    self.probe(grant, now, out);
                 } else {
-                    self.hold(grant.recorded(now), source, out);
+                    self.hold(grant.recorded(now), out);
                     self.renew(None, now, out);
                 }
             }
@@ -167,17 +166,10 @@ impl Client {
     }
 
     /// DHC-5: CHECKING begins, or begins again.
-    pub(super) fn probe(
-        &mut self,
-        grant: Grant,
-        source: HardwareAddress,
-        now: Now,
-        out: &mut Vec<Output>,
-    ) {
+    pub(super) fn probe(&mut self, grant: Grant, now: Now, out: &mut Vec<Output>) {
         out.push(Output::Probe(grant.lease.address));
         self.state = State::Checking {
             grant,
-            source,
             until: now.mono.saturating_add(PROBE_WAIT),
             is_probed: true,
         };
@@ -217,10 +209,10 @@ impl Client {
         &mut self,
         address: Ipv4Addr,
         server: Ipv4Addr,
-        source: Option<HardwareAddress>,
+        hardware: Option<HardwareAddress>,
         out: &mut Vec<Output>,
     ) {
-        self.send_once(Body::Release { address, server }, source, out);
+        self.send_once(Body::Release { address, server }, hardware, out);
     }
 
     fn send_once(&mut self, body: Body, server: Option<HardwareAddress>, out: &mut Vec<Output>) {

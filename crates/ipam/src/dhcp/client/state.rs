@@ -4,7 +4,6 @@ use core::time::Duration;
 use std::net::Ipv4Addr;
 
 use super::super::clock::Now;
-use super::super::identity::HardwareAddress;
 use super::super::lease::{Deadlines, Grant, Lease};
 
 /// The state of a client, for metrics and logs. Names of RFC 2131, apart from STOPPED and CHECKING.
@@ -89,7 +88,6 @@ pub(super) enum State {
     },
     Checking {
         grant: Grant,
-        source: HardwareAddress,
         until: Duration,
         /// Whether a probe was sent that may be answered until then.
         is_probed: bool,
@@ -135,8 +133,6 @@ pub(super) struct Held {
     pub(super) lease: Lease,
     /// None: infinite.
     pub(super) deadlines: Option<Deadlines>,
-    /// Where the last ACK came from. None: recorded by an earlier process.
-    pub(super) source: Option<HardwareAddress>,
 }
 
 impl Held {

@@ -46,6 +46,7 @@ fn record() -> Lease {
     Lease {
         address: ADDRESS,
         server: SERVER,
+        server_hardware: None,
         mask: None,
         router: None,
         times: Some(LeaseTimes {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::dhcp::identity::HardwareAddress;
 use crate::dhcp::message::ReplyKind;
 
+const SOURCE: HardwareAddress = HardwareAddress([2, 0, 0, 0, 0, 9]);
 const NOW: Now = Now {
     mono: Duration::from_secs(100),
     wall: Micros(1_770_000_000_000_000),
@@ -27,7 +27,14 @@ fn ack(lease: u32, t1: Option<u32>, t2: Option<u32>) -> Reply {
 fn read(reply: &Reply) -> Result<Grant, Ignored> {
     // The REQUEST was sent two seconds ago.
     let asked = Duration::from_secs(98);
-    Grant::read(reply, SHORTEST_LEASE, asked, NOW, &mut Random::new(3))
+    Grant::read(
+        reply,
+        SOURCE,
+        SHORTEST_LEASE,
+        asked,
+        NOW,
+        &mut Random::new(3),
+    )
 }
 
 #[test]
@@ -91,7 +98,8 @@ fn dhc_1_default_times_differ_from_lease_to_lease() {
     let mut renewals: Vec<Duration> = (0..100)
         .map(|_| {
             let ack = ack(3600, None, None);
-            let grant = Grant::read(&ack, SHORTEST_LEASE, NOW.mono, NOW, &mut random).unwrap();
+            let grant =
+                Grant::read(&ack, SOURCE, SHORTEST_LEASE, NOW.mono, NOW, &mut random).unwrap();
             grant.deadlines.unwrap().renew
         })
         .collect();
@@ -158,4 +166,31 @@ fn dhc_1_leases_that_cannot_be_used_are_ignored() {
     );
     let mask = Some([255, 0, 255, 0].into());
     assert_eq!(read(&Reply { mask, ..good }).unwrap().lease.mask, None);
+}
+
+/// What is recorded must be readable again.
+#[test]
+fn dhc_4_the_source_of_an_ack_is_recorded_if_a_host_can_have_it() {
+    let heard = |source| {
+        let random = &mut Random::new(3);
+        let grant = Grant::read(
+            &ack(120, None, None),
+            source,
+            SHORTEST_LEASE,
+            NOW.mono,
+            NOW,
+            random,
+        )
+        .unwrap();
+        grant.lease.server_hardware
+    };
+    assert_eq!(heard(SOURCE), Some(SOURCE));
+    for source in [
+        HardwareAddress::ZERO,
+        HardwareAddress::BROADCAST,
+        HardwareAddress([1, 0, 94, 0, 0, 1]),
+    ] {
+        assert_eq!(heard(source), None);
+        assert!(HardwareAddress::parse(&source.to_string()).is_err());
+    }
 }

@@ -444,6 +444,7 @@ fn dhc_2_a_recorded_lease_gets_its_client_whatever_the_limit() {
     let lease = Lease {
         address: Ipv4Addr::new(10, 1, 0, 9),
         server: Ipv4Addr::from(SERVER),
+        server_hardware: None,
         mask: None,
         router: None,
         times: None,

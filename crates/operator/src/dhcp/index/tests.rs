@@ -58,6 +58,7 @@ fn lease() -> Lease {
     Lease {
         address: ADDRESS,
         server: Ipv4Addr::new(192, 168, 100, 1),
+        server_hardware: None,
         mask: None,
         router: None,
         times: None,

@@ -8,7 +8,7 @@ use harvester_lb_core::dhcp::claim::Interfaces;
 use harvester_lb_core::dhcp::upkeep::ClientView;
 use harvester_lb_fixtures::{load_balancer, record, service, stored, vm_spec, with};
 use harvester_lb_ipam::Micros;
-use harvester_lb_ipam::dhcp::{Identity, Lease, LeaseTimes, StateName};
+use harvester_lb_ipam::dhcp::{HardwareAddress, Identity, Lease, LeaseTimes, StateName};
 use http::Method;
 
 use super::*;
@@ -84,6 +84,7 @@ fn lease(expires_at: Micros) -> Lease {
     Lease {
         address: ADDRESS,
         server: Ipv4Addr::new(192, 168, 100, 1),
+        server_hardware: None,
         mask: None,
         router: None,
         times: Some(LeaseTimes {
@@ -328,6 +329,7 @@ async fn ipa_5_a_write_replaces_every_field_of_a_record() {
         phase: LeasePhase::Bound(Lease {
             mask: Some(Ipv4Addr::new(255, 255, 255, 0)),
             router: Some(Ipv4Addr::new(192, 168, 100, 254)),
+            server_hardware: Some(HardwareAddress([2, 0, 0, 0, 0, 5])),
             ..lease(later())
         }),
         interface: "eth0".to_owned(),
@@ -340,7 +342,7 @@ async fn ipa_5_a_write_replaces_every_field_of_a_record() {
         phase: LeasePhase::Pending,
         interface: "eth1".to_owned(),
         is_chosen: false,
-        hardware: harvester_lb_ipam::dhcp::HardwareAddress([2, 0, 0, 0, 0, 1]),
+        hardware: HardwareAddress([2, 0, 0, 0, 0, 1]),
         wanted: Some(ADDRESS),
         bound_at: None,
         ..full.clone()
@@ -379,6 +381,7 @@ async fn dhc_6_a_released_record_stays_until_kube_vip_asks_for_its_address() {
     assert_eq!(spec["address"], "192.168.100.7");
     // No trace of the lease is left.
     assert_eq!(spec["lease"]["server"], Value::Null);
+    assert_eq!(spec["lease"]["serverHardwareAddress"], Value::Null);
     assert_eq!(spec["lease"]["expiresAt"], Value::Null);
     let metadata = json!({
         "name": "web", "namespace": "shop",

@@ -77,6 +77,7 @@ mod tests {
         let lease = Lease {
             address: Ipv4Addr::new(10, 0, 0, 1),
             server: Ipv4Addr::new(10, 0, 0, 2),
+            server_hardware: None,
             mask: None,
             router: None,
             times: Some(LeaseTimes {

@@ -45,6 +45,18 @@ fn dhc_4_a_recorded_lease_is_released_without_a_start() {
         bench.input(Input::Release),
         "RELEASE .210 of .1, released .210"
     );
+    // As it is recorded since a server was heard: it may be behind a router.
+    let heard = Lease {
+        server_hardware: Some(SOURCE),
+        ..record()
+    };
+    let mut bench = Bench::new(Some(heard));
+    assert_eq!(
+        bench.input(Input::Release),
+        "RELEASE .210 of .1 at 02:00:00:00:00:09, released .210"
+    );
+    let recorded = Bench::bound().client.lease().copied().unwrap();
+    assert_eq!(recorded.server_hardware, Some(SOURCE));
     // It has expired: the address may be somebody else's.
     let mut bench = Bench::new(Some(record()));
     bench.mono = secs(120);
