@@ -23,6 +23,8 @@ pub const LEASE_RELEASED: &str = "LeaseReleased";
 pub const LEASE_INTERFACE_DOWN: &str = "LeaseInterfaceDown";
 /// Reason: the interface has as many leases as are allowed.
 pub const LEASE_LIMIT_REACHED: &str = "LeaseLimitReached";
+/// Reasons of problems that are over when a server acknowledges a lease. Not when an interface is up again: it may go up and down.
+pub const OVER_WITH_AN_ACK: [&str; 3] = [LEASE_UNANSWERED, LEASE_REFUSED, LEASE_INTERFACE_DOWN];
 
 fn normal(reason: &str, text: String) -> EventDraft {
     EventDraft {

@@ -123,26 +123,11 @@ pub struct Notices {
 }
 
 impl Notices {
-    /// Publishes a problem, unless it was the last one published with this reason.
-    pub fn problem(&self, owner: &Owner, draft: &EventDraft) {
+    /// What was last said of a problem, before this.
+    fn says(&self, owner: &Owner, draft: &EventDraft) -> Option<String> {
         let mut said = self.said.lock();
         let of_owner = said.entry(owner.uid.clone()).or_default();
-        let before = of_owner.insert(draft.reason.clone(), draft.text.clone());
-        drop(said);
-        if before.as_ref() != Some(&draft.text) {
-            self.publish(owner, draft);
-        }
-    }
-
-    /// Problems with these reasons are over.
-    pub fn solved(&self, uid: &Uid, reasons: &[&str]) {
-        let mut said = self.said.lock();
-        if let Some(of_owner) = said.get_mut(uid) {
-            of_owner.retain(|reason, _| !reasons.contains(&reason.as_str()));
-            if of_owner.is_empty() {
-                said.remove(uid);
-            }
-        }
+        of_owner.insert(draft.reason.clone(), draft.text.clone())
     }
 
     /// Waits until the Events so far are written or dropped.
@@ -159,6 +144,28 @@ impl Notices {
 impl Notify for Notices {
     fn is_leader(&self) -> bool {
         self.fence.is_open()
+    }
+
+    fn problem(&self, owner: &Owner, draft: &EventDraft) {
+        if self.says(owner, draft).as_ref() != Some(&draft.text) {
+            self.publish(owner, draft);
+        }
+    }
+
+    fn lasting(&self, owner: &Owner, draft: &EventDraft) {
+        if self.says(owner, draft).is_none() {
+            self.publish(owner, draft);
+        }
+    }
+
+    fn solved(&self, uid: &Uid, reasons: &[&str]) {
+        let mut said = self.said.lock();
+        if let Some(of_owner) = said.get_mut(uid) {
+            of_owner.retain(|reason, _| !reasons.contains(&reason.as_str()));
+            if of_owner.is_empty() {
+                said.remove(uid);
+            }
+        }
     }
 
     fn publish(&self, owner: &Owner, draft: &EventDraft) {

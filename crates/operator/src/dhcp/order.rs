@@ -33,6 +33,12 @@ pub trait Notify: Send + Sync {
     fn is_leader(&self) -> bool;
     /// Publishes an Event about a load balancer.
     fn publish(&self, owner: &Owner, draft: &EventDraft);
+    /// Publishes a problem, unless it was the last one published with this reason.
+    fn problem(&self, owner: &Owner, draft: &EventDraft);
+    /// Publishes a problem that lasts, unless one with this reason was published and is not over: its text may come from the network.
+    fn lasting(&self, owner: &Owner, draft: &EventDraft);
+    /// Problems with these reasons are over.
+    fn solved(&self, uid: &Uid, reasons: &[&str]);
 }
 
 /// Why a request to a port failed.

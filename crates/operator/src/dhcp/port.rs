@@ -178,7 +178,7 @@ impl Port {
         self.around.metrics.interface(&self.line.interface, false);
         let draft = events::interface_down(&self.line.interface, self.line.fault());
         for owner in self.clients.owners() {
-            self.around.notifier.publish(owner, &draft);
+            self.around.notifier.lasting(owner, &draft);
         }
     }
 
@@ -375,6 +375,10 @@ impl Port {
         let Some(owner) = self.clients.tells(uid, event) else {
             return;
         };
+        let notifier = &self.around.notifier;
+        if matches!(event, Event::Bound(_) | Event::Renewed(_)) {
+            notifier.solved(uid, &events::OVER_WITH_AN_ACK);
+        }
         // As it was before this input.
         let view = self.around.index.views.get(uid);
         let has_lease = view.is_some_and(|view| view.lease.is_some());
@@ -383,7 +387,11 @@ impl Port {
             _ => None,
         };
         if let Some(draft) = events::of_client(event, has_lease, holder.as_ref()) {
-            self.around.notifier.publish(owner, &draft);
+            match draft.reason.as_str() {
+                events::LEASE_UNANSWERED | events::LEASE_REFUSED => notifier.lasting(owner, &draft),
+                events::LEASE_DECLINED => notifier.problem(owner, &draft),
+                _ => notifier.publish(owner, &draft),
+            }
         }
     }
 
@@ -431,3 +439,6 @@ fn is_down(error: &io::Error) -> bool {
         .raw_os_error()
         .is_some_and(|code| errors.contains(&code))
 }
+
+#[cfg(test)]
+mod tests;

@@ -226,7 +226,7 @@ fn after_order(ctx: &Context, owner: &Owner, result: Result<(), PortError>) -> N
 
 fn wait_for_interface(ctx: &Context, owner: &Owner, problem: &EventDraft) -> Next {
     warn!(lease = %owner.uid, lb = %owner.id, why = problem.text, "lease waits for its interface");
-    ctx.notices.problem(owner, problem);
+    ctx.notices.lasting(owner, problem);
     Next::Requeue(Requeue::Backoff)
 }
 
@@ -359,6 +359,8 @@ async fn write(ctx: &Context, record: &LeaseRecord, spec: &LeaseSpec) -> Result<
         && before != Some(lease.address)
     {
         info!(lease = %spec.owner.uid, lb = %spec.owner.id, address = %lease.address, server = %lease.server, "leased");
+        ctx.notices
+            .solved(&spec.owner.uid, &[events::LEASE_DECLINED]);
         ctx.notices.publish(&spec.owner, &events::bound(lease));
     }
     Ok(())

@@ -407,3 +407,26 @@ async fn dhc_1_a_refused_write_is_an_error_and_a_conflict_is_read_again() {
     put_record(&api, &ctx, LeasePhase::Pending).await;
     assert_eq!(reconciled(&ctx).await, Requeue::Backoff);
 }
+
+#[tokio::test]
+async fn dhc_1_a_problem_has_one_event_until_it_is_over() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    let (notices, owner) = (&ctx.notices, owner());
+    let problem = |text: &str| EventDraft {
+        warning: true,
+        reason: events::LEASE_REFUSED.to_owned(),
+        text: text.to_owned(),
+    };
+    for text in ["by one server", "by another", "by one server"] {
+        notices.lasting(&owner, &problem(text));
+    }
+    notices.solved(&owner.uid, &events::OVER_WITH_AN_ACK);
+    notices.lasting(&owner, &problem("once more"));
+    notices.problem(&owner, &problem("once more"));
+    notices.problem(&owner, &problem("otherwise"));
+    notices.written().await;
+    let events = api.events();
+    let texts: Vec<_> = events.iter().map(|event| &event["note"]).collect();
+    assert_eq!(texts, ["by one server", "once more", "otherwise"]);
+}
