@@ -332,6 +332,15 @@ impl Index {
         recorded.set(&uid, stored.as_deref().and_then(RecordView::lease));
     }
 
+    /// Whether the record of a load balancer, or `None`: any, names an interface.
+    pub fn is_named(&self, interface: &str, uid: Option<&Uid>) -> bool {
+        let recorded = self.stores.recorded.read();
+        match uid {
+            Some(uid) => recorded.is_on(uid, interface),
+            None => recorded.any_on(interface),
+        }
+    }
+
     /// DHC-2: the number of recorded leases on an interface for which `has_client` is false: their clients are still to come.
     pub fn leases_without(&self, interface: &str, has_client: impl Fn(&Uid) -> bool) -> usize {
         let recorded = self.stores.recorded.read();

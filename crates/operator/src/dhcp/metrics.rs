@@ -226,6 +226,12 @@ impl Metrics {
             .set(is_up.into());
     }
 
+    /// No record names an interface any more.
+    pub fn no_interface(&self, name: &str) {
+        // There is none if it was never tried.
+        let _ = self.interface_up.remove_label_values(&[name]);
+    }
+
     /// This process has no clients any more: another one may say whether the interfaces can be used.
     pub fn no_interfaces(&self) {
         self.interface_up.reset();

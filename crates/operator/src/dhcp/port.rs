@@ -64,7 +64,8 @@ impl Port {
         }
     }
 
-    /// Runs until the last sender of requests is dropped. Nothing is given back then: the next leader continues (DHC-2).
+    /// Runs until the last sender of requests is dropped, or no record names the interface. Nothing is given back then: the next leader
+    /// continues (DHC-2).
     pub async fn run(mut self) {
         let mut buffer = vec![0; LONGEST_FRAME];
         loop {
@@ -84,7 +85,9 @@ impl Port {
                 },
                 () = wake => {}
             }
-            self.look_if_due();
+            if self.look_if_due() && self.is_over() {
+                return self.end();
+            }
             self.clients
                 .table
                 .wake(self.clocks.now(), &mut self.actions);
@@ -182,11 +185,11 @@ impl Port {
         }
     }
 
-    /// What no event announces.
-    fn look_if_due(&mut self) {
+    /// What no event announces. Whether it also was time to look at the interface.
+    fn look_if_due(&mut self) -> bool {
         let at = Instant::now();
         if at < self.look_at {
-            return;
+            return false;
         }
         self.look_at = at + LOOK_INTERVAL;
         let now = self.clocks.now();
@@ -195,8 +198,31 @@ impl Port {
             self.clients.table.clock_was_set(now, &mut self.actions);
         }
         self.looks = self.looks.wrapping_add(1);
-        if self.looks.is_multiple_of(LOOKS_PER_ADDRESS) {
+        let is_time = self.looks.is_multiple_of(LOOKS_PER_ADDRESS);
+        if is_time {
             self.look_at_interface();
+        }
+        is_time
+    }
+
+    /// Whether no record needs the interface any more. Who waits for it does so no longer than its record names it.
+    fn is_over(&mut self) -> bool {
+        let (index, interface) = (&self.around.index, &self.line.interface);
+        self.waiting
+            .retain(|owner| index.is_named(interface, Some(&owner.uid)));
+        self.clients.table.is_empty() && !index.is_named(interface, None)
+    }
+
+    /// The port ends. A request that has come in between is repeated, to another port.
+    fn end(mut self) {
+        debug!(
+            interface = self.line.interface,
+            "no lease is on it any more"
+        );
+        self.around.metrics.no_interface(&self.line.interface);
+        self.requests.close();
+        while let Ok(request) = self.requests.try_recv() {
+            let _ = request.done.send(Err(PortError::Changed));
         }
     }
 
@@ -441,4 +467,4 @@ fn is_down(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -1,4 +1,4 @@
-//! The ports of a term, one for each interface that a record names. Owns which of them a request goes to, and their end.
+//! The ports of a term, one for each interface that a record names: one that none names any more ends. Owns which of them a request goes to, and their end.
 
 use std::collections::BTreeMap;
 
@@ -40,12 +40,15 @@ impl Ports {
         let (done, result) = oneshot::channel();
         let port = self.port(interface)?;
         let request = Request { order, done };
-        port.send(request).await.map_err(|_| PortError::Ended)?;
+        // One that has ended meanwhile, since no record named its interface, is replaced.
+        port.send(request).await.map_err(|_| PortError::Changed)?;
         result.await.map_err(|_| PortError::Ended)?
     }
 
     fn port(&self, interface: &str) -> Result<mpsc::Sender<Request>, PortError> {
         let mut open = self.open.lock();
+        open.requests.retain(|_, port| !port.is_closed());
+        while open.tasks.try_join_next().is_some() {}
         if let Some(port) = open.requests.get(interface) {
             return Ok(port.clone());
         }
@@ -70,5 +73,39 @@ impl Ports {
         // Nothing that they do waits for anything but the next event.
         tasks.shutdown().await;
         self.around.index.views.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dhcp::port::tests::surroundings;
+
+    #[tokio::test]
+    async fn dhc_1_a_port_that_has_ended_is_replaced_and_keeps_no_place() {
+        let (around, _) = surroundings();
+        let ports = Ports::new(around);
+        let (ended, requests) = mpsc::channel(1);
+        drop(requests);
+        for number in 0..MOST_PORTS {
+            let name = format!("eth{number}");
+            ports.open.lock().requests.insert(name, ended.clone());
+        }
+        let stop = || Order::Stop(harvester_lb_ipam::Uid::new("a"), view());
+        assert_eq!(ports.order("eth0", stop()).await, Ok(()));
+        assert_eq!(ports.order("no-such-name", stop()).await, Ok(()));
+        assert_eq!(ports.open.lock().requests.len(), 2);
+        ports.end().await;
+    }
+
+    fn view() -> harvester_lb_core::dhcp::upkeep::ClientView {
+        harvester_lb_core::dhcp::upkeep::ClientView {
+            interface: "eth0".to_owned(),
+            hardware: harvester_lb_ipam::dhcp::HardwareAddress([2, 0, 0, 0, 0, 1]),
+            lease: None,
+            is_asking: false,
+            loss: None,
+            declined: None,
+        }
     }
 }

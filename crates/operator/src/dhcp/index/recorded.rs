@@ -55,6 +55,17 @@ impl Recorded {
         self.by_name.get(name).into_iter().flatten()
     }
 
+    /// Whether there is one on this interface.
+    pub(super) fn any_on(&self, interface: &str) -> bool {
+        self.by_interface.contains_key(interface)
+    }
+
+    /// Whether that of a load balancer is on this interface.
+    pub(super) fn is_on(&self, uid: &Uid, interface: &str) -> bool {
+        let uids = self.by_interface.get(interface);
+        uids.is_some_and(|uids| uids.contains(uid))
+    }
+
     /// Those with a lease on this interface.
     pub(super) fn leased_on(&self, interface: &str) -> impl Iterator<Item = &Uid> {
         let uids = self.by_interface.get(interface).into_iter().flatten();

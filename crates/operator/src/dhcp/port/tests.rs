@@ -2,13 +2,15 @@ use std::sync::Arc;
 
 use harvester_lb_controller_kit::backoff::Backoff;
 use harvester_lb_controller_kit::work_queue::RetryPolicy;
-use harvester_lb_core::dhcp::record::LeasePhase;
+use harvester_lb_core::dhcp::record::{LeasePhase, LeaseRecord};
 use harvester_lb_core::event_draft::EventDraft;
 use harvester_lb_ipam::dhcp::{HardwareAddress, Lease};
 use parking_lot::Mutex;
 
+use harvester_lb_object::Version;
+
 use super::*;
-use crate::dhcp::index::Index;
+use crate::dhcp::index::{Index, RecordView, record_key};
 use crate::dhcp::metrics::Metrics;
 use crate::dhcp::order::Notify;
 
@@ -18,7 +20,7 @@ const SERVER: Ipv4Addr = Ipv4Addr::new(192, 168, 100, 1);
 
 /// What was told, as calls.
 #[derive(Default)]
-struct Told(Mutex<Vec<String>>);
+pub(in crate::dhcp) struct Told(Mutex<Vec<String>>);
 
 impl Told {
     fn take(&self) -> Vec<String> {
@@ -64,7 +66,8 @@ fn record(interface: &str) -> LeaseSpec {
     }
 }
 
-fn port() -> (Port, Arc<Told>, mpsc::Sender<Request>) {
+/// Of a port, without objects.
+pub(in crate::dhcp) fn surroundings() -> (Surroundings, Arc<Told>) {
     let backoff = Backoff {
         base: Duration::from_secs(1),
         cap: Duration::from_secs(1),
@@ -81,6 +84,11 @@ fn port() -> (Port, Arc<Told>, mpsc::Sender<Request>) {
         notifier: Arc::clone(&told) as _,
         limit: 8,
     };
+    (around, told)
+}
+
+fn port() -> (Port, Arc<Told>, mpsc::Sender<Request>) {
+    let (around, told) = surroundings();
     let (sender, requests) = mpsc::channel(4);
     (
         Port::new(MISSING.to_owned(), around, requests),
@@ -127,4 +135,49 @@ fn dhc_1_a_problem_that_lasts_is_told_as_one() {
         port.close(why.to_owned());
         assert_eq!(told.take(), ["lasting LeaseInterfaceDown"]);
     }
+}
+
+/// The record is in the store, on an interface.
+fn put(port: &Port, version: u64, interface: &str) {
+    let record = LeaseRecord {
+        spec: record(interface),
+        version: Version(version),
+        uid: Uid::new("r"),
+    };
+    let (index, key) = (&port.around.index, record_key(&owner().uid));
+    let view = RecordView::Lease(record);
+    index.stores.records.written(&key, Version(version), view);
+    index.record_updated(&key);
+}
+
+#[test]
+fn dhc_1_a_port_ends_when_no_record_names_its_interface() {
+    let (mut port, _, _sender) = port();
+    put(&port, 1, MISSING);
+    let start = port.obey(Order::Start(record(MISSING)));
+    assert!(matches!(start, Err(PortError::Down(..))), "{start:?}");
+    assert!(!port.is_over());
+    assert_eq!(port.waiting.len(), 1);
+    // It is to have a lease elsewhere, or is gone.
+    put(&port, 2, "eth0");
+    assert!(port.is_over());
+    assert!(port.waiting.is_empty());
+    let now = port.clocks.now();
+    port.clients.insert(record(MISSING), 0, now).unwrap();
+    assert!(!port.is_over(), "a client");
+}
+
+#[tokio::test]
+async fn dhc_1_a_request_to_a_port_that_ends_is_repeated() {
+    let (port, _, sender) = port();
+    port.around.metrics.interface(MISSING, false);
+    let metrics = Arc::clone(&port.around.metrics);
+    let (done, result) = tokio::sync::oneshot::channel();
+    let order = Order::Start(record(MISSING));
+    assert!(sender.try_send(Request { order, done }).is_ok());
+    port.end();
+    assert_eq!(result.await, Ok(Err(PortError::Changed)));
+    assert!(sender.is_closed());
+    let families = metrics.registry().gather();
+    assert!(families.iter().all(|f| !f.name().ends_with("interface_up")));
 }
