@@ -11,6 +11,7 @@
 //! | [`views`] | what the clients have told: the newest state of each |
 //! | [`mod@line`] | the way to one interface: its socket, or when it is tried again |
 //! | [`clients`] | the clients of one interface, and how they are seen from outside |
+//! | [`report`] | what a client tells of itself, as Events and as counts |
 //! | [`order`] | what goes into a port |
 //! | [`port`] | the task of one interface, with its clients |
 //! | [`ports`] | the ports of a term: a request goes to the one that is meant |
@@ -34,6 +35,7 @@ pub mod order;
 pub mod permissions;
 pub mod port;
 pub mod ports;
+pub mod report;
 pub mod socket;
 pub mod upkeep;
 pub mod views;

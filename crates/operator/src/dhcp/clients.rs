@@ -7,7 +7,8 @@ use std::net::Ipv4Addr;
 use harvester_lb_core::dhcp::record::LeaseSpec;
 use harvester_lb_core::dhcp::upkeep::ClientView;
 use harvester_lb_ipam::dhcp::{
-    Client, Event, HardwareAddress, Identity, Loss, Now, StateName, Table, TableError,
+    Action, Client, Command, Event, HardwareAddress, Identity, Loss, Now, StateName, Table,
+    TableError,
 };
 use harvester_lb_ipam::{Owner, Uid};
 
@@ -52,6 +53,23 @@ impl Clients {
         };
         self.told.insert(uid, told);
         Ok(())
+    }
+
+    /// What gives the lease of a record back. Without a client, one is made for this message alone. `interface` is its address.
+    pub fn release(
+        &mut self,
+        record: &LeaseSpec,
+        interface: HardwareAddress,
+        now: Now,
+    ) -> Vec<Action> {
+        let (uid, mut actions) = (&record.owner.uid, Vec::new());
+        if !self.table.command(uid, Command::Release, now, &mut actions) {
+            let mut table = Table::new(interface, 1);
+            if table.insert(uid.clone(), client_of(record, now), 0).is_ok() {
+                table.command(uid, Command::Release, now, &mut actions);
+            }
+        }
+        actions
     }
 
     /// Removes a client, if there is one.
@@ -102,7 +120,7 @@ impl Clients {
 }
 
 /// The client of a record, not started.
-pub fn client_of(record: &LeaseSpec, now: Now) -> Client {
+fn client_of(record: &LeaseSpec, now: Now) -> Client {
     let identity = Identity::new(&record.owner.uid, Some(record.hardware));
     let lease = record.phase.lease().copied();
     Client::new(identity, lease, record.wanted, fastrand::u64(..), now)

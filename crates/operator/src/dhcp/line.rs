@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use harvester_lb_controller_kit::backoff::Backoff;
 use harvester_lb_ipam::dhcp::{Checksum, HardwareAddress};
+use nix::libc;
 use tracing::{info, warn};
 
 use crate::dhcp::socket::{self, OpenError, PacketSocket};
@@ -151,4 +152,12 @@ impl Line {
     pub fn send(&self, frame: &[u8]) -> Option<io::Result<()>> {
         Some(self.socket.as_ref()?.send(frame))
     }
+}
+
+/// Whether the interface is down or gone; anything else concerns one frame.
+pub fn is_down(error: &io::Error) -> bool {
+    let errors = [libc::ENETDOWN, libc::ENXIO, libc::ENODEV];
+    error
+        .raw_os_error()
+        .is_some_and(|code| errors.contains(&code))
 }

@@ -11,19 +11,18 @@ use std::time::{Duration, Instant};
 use harvester_lb_core::dhcp::events;
 use harvester_lb_core::dhcp::record::LeaseSpec;
 use harvester_lb_ipam::dhcp::{
-    Action, Checksum, Command, Conflict, Delivery, Effect, Event, Now, Received, Table, TableError,
-    parse,
+    Action, Checksum, Command, Conflict, Delivery, Effect, Now, Received, TableError, parse,
 };
 use harvester_lb_ipam::{Owner, Uid};
-use nix::libc;
 use tokio::sync::mpsc;
 use tracing::{debug, info};
 
-use crate::dhcp::clients::{Clients, client_of};
+use crate::dhcp::clients::Clients;
 use crate::dhcp::clocks::Clocks;
-use crate::dhcp::line::{Line, Look};
+use crate::dhcp::line::{self, Line, Look};
 use crate::dhcp::metrics::event_kind;
 use crate::dhcp::order::{Order, PortError, Request, Surroundings};
+use crate::dhcp::report;
 use crate::dhcp::socket::{self, LONGEST_FRAME};
 
 /// Interval of what no event announces: whether the wall clock was set, whether an interface is back. A second costs a few
@@ -303,17 +302,10 @@ impl Port {
         Ok(())
     }
 
-    /// Gives the lease of a record back. Its client is removed; without one, one is made for this message alone.
+    /// Gives the lease of a record back. Its client is removed.
     fn release(&mut self, record: &LeaseSpec, now: Now) -> Result<(), PortError> {
         let uid = &record.owner.uid;
-        let mut actions = Vec::new();
-        let clients = &mut self.clients.table;
-        if !clients.command(uid, Command::Release, now, &mut actions) {
-            let mut table = Table::new(self.line.hardware(), 1);
-            if table.insert(uid.clone(), client_of(record, now), 0).is_ok() {
-                table.command(uid, Command::Release, now, &mut actions);
-            }
-        }
+        let actions = self.clients.release(record, self.line.hardware(), now);
         self.remove(uid);
         let (mut frames, mut sent, mut events) = (0, true, Vec::new());
         for Action { effect, .. } in actions {
@@ -359,7 +351,9 @@ impl Port {
                 }
                 Effect::Record(_) => {}
                 Effect::Lost { loss, .. } => self.clients.lost(&uid, loss),
-                Effect::Event(event) => self.event(&uid, &event),
+                Effect::Event(event) => {
+                    report::event(&self.around, &mut self.clients, &uid, &event);
+                }
                 Effect::Ignored(ignored) => {
                     self.around.metrics.ignored(ignored.kind());
                     continue;
@@ -396,31 +390,6 @@ impl Port {
         }
     }
 
-    fn event(&mut self, uid: &Uid, event: &Event) {
-        self.around.metrics.lease_event(event_kind(event));
-        let Some(owner) = self.clients.tells(uid, event) else {
-            return;
-        };
-        let notifier = &self.around.notifier;
-        if matches!(event, Event::Bound(_) | Event::Renewed(_)) {
-            notifier.solved(uid, &events::OVER_WITH_AN_ACK);
-        }
-        // As it was before this input.
-        let view = self.around.index.views.get(uid);
-        let has_lease = view.is_some_and(|view| view.lease.is_some());
-        let holder = match event {
-            Event::Declined { address, .. } => self.around.index.holder(uid, *address),
-            _ => None,
-        };
-        if let Some(draft) = events::of_client(event, has_lease, holder.as_ref()) {
-            match draft.reason.as_str() {
-                events::LEASE_UNANSWERED | events::LEASE_REFUSED => notifier.lasting(owner, &draft),
-                events::LEASE_DECLINED => notifier.problem(owner, &draft),
-                _ => notifier.publish(owner, &draft),
-            }
-        }
-    }
-
     /// Whether a frame was sent.
     fn send(&mut self, kind: &'static str, frame: &[u8]) -> bool {
         // A process that was paused may have lost the Lease: another one has these clients now.
@@ -430,7 +399,7 @@ impl Port {
                 Some(Ok(())) => Ok(()),
                 Some(Err(error)) => {
                     debug!(interface = self.line.interface, kind, %error, "not sent");
-                    if is_down(&error) {
+                    if line::is_down(&error) {
                         self.close(error.to_string());
                     }
                     Err("send")
@@ -458,13 +427,5 @@ impl Port {
     }
 }
 
-/// Whether the interface is down or gone; anything else concerns one frame.
-fn is_down(error: &io::Error) -> bool {
-    let errors = [libc::ENETDOWN, libc::ENXIO, libc::ENODEV];
-    error
-        .raw_os_error()
-        .is_some_and(|code| errors.contains(&code))
-}
-
 #[cfg(test)]
-pub mod tests;
+pub(in crate::dhcp) mod tests;

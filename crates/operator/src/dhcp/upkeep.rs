@@ -1,30 +1,29 @@
 //! One reconcile of a load balancer's lease: observes, takes the step that `core: dhcp/upkeep` decides, and repeats that until
-//! nothing is left to do. Owns the live reads behind a guard, and the order of RELEASE and write.
+//! nothing is left to do. Owns the order of RELEASE and write; the live reads before a step are in `guards`.
 
-use std::net::Ipv4Addr;
+mod guards;
 
-use harvester_lb_api::{IPAllocation, LoadBalancer, meta};
+use harvester_lb_api::IPAllocation;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached;
-use harvester_lb_core::dhcp::claim::{Claim, LbView, ServiceView};
+use harvester_lb_core::dhcp::claim::{Claim, LbView};
 use harvester_lb_core::dhcp::events;
 use harvester_lb_core::dhcp::record::{LeasePhase, LeaseRecord, LeaseSpec};
-use harvester_lb_core::dhcp::upkeep::{Guard, Holder, Situation, Step, decide, first};
+use harvester_lb_core::dhcp::upkeep::{Situation, Step, decide, first};
 use harvester_lb_core::event_draft::EventDraft;
-use harvester_lb_core::spec;
 use harvester_lb_ipam::{Owner, Uid};
 use harvester_lb_object::Key;
-use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use crate::clock;
 use crate::dhcp::context::Context;
-use crate::dhcp::index::{RecordView, pool_record_key, record_key};
+use crate::dhcp::index::{RecordView, record_key};
 use crate::dhcp::order::{Notify, Order, PortError};
 use crate::dhcp::socket::OpenError;
+use crate::dhcp::upkeep::guards::{is_confirmed, is_current, live_service, may_be_served};
 
 /// Most steps of one reconcile: from a lost load balancer to its deleted record it takes four. More means that something
 /// changes all the time; others are due meanwhile.
@@ -228,100 +227,6 @@ fn wait_for_interface(ctx: &Context, owner: &Owner, problem: &EventDraft) -> Nex
     warn!(lease = %owner.uid, lb = %owner.id, why = problem.text, "lease waits for its interface");
     ctx.notices.lasting(owner, problem);
     Next::Requeue(Requeue::Backoff)
-}
-
-/// The live read behind a guard. Whatever it finds is in the stores afterwards.
-async fn is_confirmed(
-    ctx: &Context,
-    owner: &Owner,
-    situation: &Situation<'_>,
-    guard: Guard,
-) -> Result<bool, WriteError> {
-    let is_so = match guard {
-        Guard::None => true,
-        Guard::AsSeen => {
-            let key = cached::key(&owner.id);
-            ctx.client.get_live::<LoadBalancer>(&key).await?;
-            ctx.index.lb(owner).as_deref() == situation.lb
-        }
-        Guard::Gone => is_gone(ctx, owner).await?,
-        Guard::NotKubeVips => !live_service(ctx, owner)
-            .await?
-            .is_some_and(|service| service.is_kube_vips),
-        Guard::NotServed(address) => is_unserved(ctx, owner, address).await?,
-        Guard::GoneAndNotServed(address) => {
-            is_gone(ctx, owner).await? && is_unserved(ctx, owner, address).await?
-        }
-        Guard::Held(address) => is_held(ctx, owner, situation, address).await?,
-        Guard::NamedForKubeVip => live_service(ctx, owner)
-            .await?
-            .is_some_and(|service| service.is_kube_vips && service.kube_vip_address.is_some()),
-    };
-    if !is_so {
-        debug!(lease = %owner.uid, ?guard, "not so, waiting");
-    }
-    Ok(is_so)
-}
-
-/// Whether the stored record is that of the API server; else the store has that now. A client of an older one would ask for an
-/// address that is served, or for another one (DHC-2).
-async fn is_current(ctx: &Context, record: &LeaseRecord) -> Result<bool, WriteError> {
-    let key = record_key(&record.spec.owner.uid);
-    let live = ctx.client.get_live::<IPAllocation>(&key).await?;
-    Ok(live.is_some_and(|live| meta::version(&live.metadata) == record.version))
-}
-
-async fn is_gone(ctx: &Context, owner: &Owner) -> Result<bool, WriteError> {
-    let key = cached::key(&owner.id);
-    let lb = ctx.client.get_live::<LoadBalancer>(&key).await?;
-    Ok(lb.is_none_or(|lb| spec::owner(&lb.metadata) != *owner))
-}
-
-/// Whether who else has the address is as it was seen. The holder's record is in the store afterwards.
-async fn is_held(
-    ctx: &Context,
-    owner: &Owner,
-    situation: &Situation<'_>,
-    address: Ipv4Addr,
-) -> Result<bool, WriteError> {
-    let Some(holder) = situation.holder else {
-        return Ok(false);
-    };
-    let key = match holder {
-        Holder::Pool => pool_record_key(address),
-        Holder::Lease { lb, .. } => record_key(&lb.uid),
-    };
-    ctx.client.get_live::<IPAllocation>(&key).await?;
-    Ok(ctx.index.holder(&owner.uid, address).as_ref() == Some(holder))
-}
-
-/// Whether a Service of ours has the address, by the stored copies. `own`: that of the load balancer's name.
-fn may_be_served(ctx: &Context, own: Option<&ServiceView>, address: Ipv4Addr) -> bool {
-    own.is_some_and(|own| own.may_serve(address)) || !ctx.index.services_with(address).is_empty()
-}
-
-/// Whether no Service of ours has the address: the one of the load balancer's name, and those of others that show it, if a server has
-/// leased an address twice.
-async fn is_unserved(ctx: &Context, owner: &Owner, at: Ipv4Addr) -> Result<bool, WriteError> {
-    let service = live_service(ctx, owner).await?;
-    if service.is_some_and(|service| service.may_serve(at)) {
-        return Ok(false);
-    }
-    for key in ctx.index.services_with(at) {
-        let service = ctx.client.get_live::<Service>(&key).await?;
-        let service = service.as_ref().and_then(ServiceView::of);
-        if service.is_some_and(|service| service.shown.contains(&at)) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
-}
-
-/// The Service of ours of the load balancer's name. One that cannot be decoded is an error, and is read again later.
-async fn live_service(ctx: &Context, owner: &Owner) -> Result<Option<ServiceView>, WriteError> {
-    let key = cached::key(&owner.id);
-    let service = ctx.client.get_live::<Service>(&key).await?;
-    Ok(service.as_ref().and_then(ServiceView::of))
 }
 
 /// DHC-1: the record comes before the first DISCOVER.

@@ -1,4 +1,4 @@
-use harvester_lb_ipam::dhcp::HardwareAddressError;
+use harvester_lb_ipam::dhcp::{Conflict, HardwareAddress, HardwareAddressError};
 use harvester_lb_ipam::{Owner, Uid};
 
 use super::*;
@@ -354,12 +354,12 @@ fn dhc_5_an_address_that_another_lease_has_is_declined_and_not_given_back() {
             let gone = with(is_twin, claim, releasing, None);
             assert_eq!(gone.step(), Step::Delete(Guard::Held(A)));
         }
-        let moves = with(is_twin, Some(claims(Some("eth1"))), releasing, None);
-        let next = LeaseSpec {
-            interface: "eth1".to_owned(),
-            ..pending(None)
-        };
-        assert_eq!(moves.step(), Step::Write(Guard::Held(A), next));
+        // Nor is it asked for again, whoever does that.
+        let stays = with(is_twin, Some(asks()), releasing, None);
+        assert_eq!(stays.step(), Step::Write(Guard::Held(A), pending(None)));
+        let mode = Mode::KubeVip;
+        let to_kube_vip = Case { mode, ..stays };
+        assert_eq!(to_kube_vip.step(), Step::Delete(Guard::Held(A)));
     }
 }
 

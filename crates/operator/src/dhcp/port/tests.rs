@@ -4,7 +4,7 @@ use harvester_lb_controller_kit::backoff::Backoff;
 use harvester_lb_controller_kit::work_queue::RetryPolicy;
 use harvester_lb_core::dhcp::record::{LeasePhase, LeaseRecord};
 use harvester_lb_core::event_draft::EventDraft;
-use harvester_lb_ipam::dhcp::{HardwareAddress, Lease};
+use harvester_lb_ipam::dhcp::{Event, HardwareAddress, Lease};
 use parking_lot::Mutex;
 
 use harvester_lb_object::Version;
@@ -127,7 +127,7 @@ fn dhc_1_a_problem_that_lasts_is_told_as_one() {
         (Event::Renewed(lease), over),
         (Event::Expired(lease.address), "event LeaseLost"),
     ] {
-        port.event(&owner().uid, &event);
+        report::event(&port.around, &mut port.clients, &owner().uid, &event);
         assert_eq!(told.take(), [expected]);
     }
     // The interface goes down again and again.

@@ -1,5 +1,7 @@
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use harvester_lb_api::LoadBalancer;
 use harvester_lb_controller_kit::events::Events;
 use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
@@ -10,10 +12,11 @@ use harvester_lb_fixtures::{load_balancer, record, service, stored, vm_spec, wit
 use harvester_lb_ipam::Micros;
 use harvester_lb_ipam::dhcp::{HardwareAddress, Identity, Lease, LeaseTimes, StateName};
 use http::Method;
+use k8s_openapi::api::core::v1::Service;
 
 use super::*;
 use crate::dhcp::context::{Process, Settings};
-use crate::dhcp::index::Stores;
+use crate::dhcp::index::{Stores, pool_record_key};
 use crate::dhcp::metrics::Metrics;
 use crate::dhcp::views::Entry;
 use crate::fake::FakeApiServer;
