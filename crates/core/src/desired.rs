@@ -249,12 +249,6 @@ pub fn with_backends(
     }
 }
 
-/// An EndpointSlice as one of the Service of this name.
-pub fn of_service(mut slice: EndpointSlice, service: &str) -> EndpointSlice {
-    label(&mut slice.metadata, keys::LABEL_SERVICE_NAME, service);
-    slice
-}
-
 /// The endpoints of these backends, and the stand-in exactly when none of them is ready (EPS-2).
 fn endpoints(lb: &ObjectMeta, backends: &[(Backend, bool)]) -> Vec<Endpoint> {
     let namespace = lb.namespace.clone();

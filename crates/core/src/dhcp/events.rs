@@ -128,7 +128,7 @@ pub fn interface_down(interface: &str, error: &str) -> EventDraft {
 /// The Event of a load balancer that gets no client.
 pub fn limit_reached(interface: &str, limit: usize) -> EventDraft {
     let text = format!(
-        "interface {interface} has {limit} leases, which is the limit: raise --dhcp-lease-limit, or delete load balancers"
+        "interface {interface} has {limit} leases or more, which is the limit: raise --dhcp-lease-limit, or delete load balancers"
     );
     warning(LEASE_LIMIT_REACHED, text)
 }

@@ -204,7 +204,7 @@ fn bound(
         return decline(&held, holder);
     }
     match (client.lease, client.loss) {
-        (Some(held), _) if held == *lease => {
+        (Some(held), _) if held.is_same(lease) => {
             if wish.is_chosen(record) == record.is_chosen {
                 return Step::Rest;
             }
@@ -212,7 +212,8 @@ fn bound(
         }
         (Some(held), _) => Step::Write(Guard::None, with_lease(record, held, wish, now)),
         (None, loss) => {
-            let wanted = (loss != Some(Loss::Conflict)).then_some(lease.address);
+            let is_ours = loss != Some(Loss::Conflict) && situation.holder.is_none();
+            let wanted = is_ours.then_some(lease.address);
             Step::Write(
                 Guard::None,
                 LeaseSpec {
@@ -238,8 +239,13 @@ fn releasing(
     if let Some(client) = situation.client {
         match client.lease {
             _ if !client.is_of(record) => return Step::Stop,
-            Some(held) if held != *lease => {
-                return Step::Write(Guard::None, with_phase(record, LeasePhase::Releasing(held)));
+            Some(held) if !held.is_same(lease) => {
+                let is_other = held.address != lease.address;
+                let spec = LeaseSpec {
+                    bound_at: if is_other { Some(now) } else { record.bound_at },
+                    ..with_phase(record, LeasePhase::Releasing(held))
+                };
+                return Step::Write(Guard::None, spec);
             }
             Some(_) => {}
             None if client.is_asking => return Step::Rest,

@@ -41,6 +41,19 @@ pub struct Lease {
     pub times: Option<LeaseTimes>,
 }
 
+impl Lease {
+    /// Whether two copies name the same lease. Where the last ACK came from does not matter: a definition of an earlier version does not
+    /// keep it.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let server_hardware = None;
+        let [one, other] = [*self, *other].map(|lease| Self {
+            server_hardware,
+            ..lease
+        });
+        one == other
+    }
+}
+
 /// The times of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {

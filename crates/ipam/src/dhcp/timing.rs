@@ -27,6 +27,9 @@ pub(super) const OFFER_WINDOW: Duration = Duration::from_secs(1);
 /// between probes because it also waits for hosts that start at the same moment.
 pub(super) const PROBE_WAIT: Duration = Duration::from_secs(1);
 
+/// DHC-5: ARP probes in a row that could not be sent, after which the client starts over: the interface may be gone for good.
+pub(super) const UNSENT_PROBES: u32 = 10;
+
 /// DHC-5: pause between a DECLINE and the next DISCOVER (RFC 2131, 3.1.5), so that no server runs out of addresses.
 pub(super) const DECLINE_WAIT: Duration = Duration::from_secs(10);
 

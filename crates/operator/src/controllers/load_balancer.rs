@@ -95,14 +95,13 @@ async fn reconcile_one(
         Ok(goal) => (goal, Ok(())),
         Err(WriteError::Fenced) => return (Err(WriteError::Fenced), true),
         // A failed write of the IPAllocation must not stop updates of the EndpointSlice (BE-6).
-        Err(error) => {
-            let keep = Keep::endpoints(lb);
-            let keep = match standing {
-                Standing::Own(_) => unserved::leaving_none(ctx, key, lb, keep),
-                _ => keep,
-            };
-            (Goal::Keep(keep), Err(error))
+        Err(error) => (Goal::Keep(Keep::endpoints(lb)), Err(error)),
+    };
+    let goal = match (goal, &standing) {
+        (Goal::Keep(keep), Standing::Own(_)) => {
+            Goal::Keep(unserved::leaving_none(ctx, key, lb, keep))
         }
+        (goal, _) => goal,
     };
     let of = standing.address_of(key);
     let writes_service = of == key && matches!(goal, Goal::Serve(..) | Goal::AddressOnly(_));

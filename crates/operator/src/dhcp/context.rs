@@ -28,7 +28,7 @@ pub struct Settings {
     pub mode: Mode,
     /// Where.
     pub interfaces: Interfaces,
-    /// Largest number of clients of one interface.
+    /// Largest number of leases on one interface; those that are recorded get a client whatever it is (DHC-2).
     pub limit: usize,
     /// Delays.
     pub timings: Timings,

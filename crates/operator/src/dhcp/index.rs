@@ -224,15 +224,16 @@ impl Index {
         is_before.then_some(Holder::Lease { lb, is_twin })
     }
 
-    /// DHC-4: the Services of load balancers that show an address. It looks at all of them.
+    /// DHC-4: the Services that show an address, of the load balancers that have a record of a lease of it. A Service that names an
+    /// address without one holds up nobody.
     pub fn services_with(&self, address: Ipv4Addr) -> Vec<Key> {
-        let mut keys = Vec::new();
-        self.stores.services.for_each(|key, service| {
-            if service.shown.contains(&address) {
-                keys.push(key.clone());
-            }
-        });
-        keys
+        let recorded: Vec<Owner> = self.stores.recorded.read().with(address).collect();
+        let keys = recorded.iter().map(|owner| cached::key(&owner.id));
+        let shows = |key: &Key| {
+            let service = self.stores.services.get(key);
+            service.is_some_and(|service| service.shown.contains(&address))
+        };
+        keys.filter(shows).collect()
     }
 
     fn queue_all_with(&self, address: Ipv4Addr) {

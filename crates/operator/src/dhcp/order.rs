@@ -23,7 +23,7 @@ pub struct Surroundings {
     pub metrics: Arc<Metrics>,
     /// Publishes Events.
     pub notifier: Arc<dyn Notify>,
-    /// Largest number of clients.
+    /// Largest number of clients whose lease is new; those of recorded leases count, and get theirs whatever the limit (DHC-2).
     pub limit: usize,
 }
 
@@ -54,7 +54,7 @@ pub enum PortError {
     #[error("a message on interface {0} was not sent")]
     Unsent(String),
     /// It has as many clients as allowed.
-    #[error("interface {0} has {1} clients, which is the limit")]
+    #[error("interface {0} has {1} leases or more, which is the limit")]
     Full(String, usize),
     /// The lease has ended, so there is nothing to give back.
     #[error("the lease has ended")]

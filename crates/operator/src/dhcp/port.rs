@@ -286,7 +286,10 @@ impl Port {
         let uid = record.owner.uid.clone();
         let has_client = |uid: &Uid| self.clients.table.client(uid).is_some();
         let index = &self.around.index;
-        let reserved = index.leases_without(&self.line.interface, has_client);
+        let reserved = match record.phase.lease() {
+            Some(_) => 0,
+            None => index.leases_without(&self.line.interface, has_client),
+        };
         match self.clients.insert(record, reserved, now) {
             Ok(()) => {}
             Err(TableError::Full(limit)) => {

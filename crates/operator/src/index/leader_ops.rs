@@ -322,7 +322,7 @@ impl Index {
             .unwrap_or(false)
     }
 
-    /// Marks an EndpointSlice as [verified](Self::is_slice_verified): it was read live, or written. No-op on a standby.
+    /// Marks an EndpointSlice as [verified](Self::is_slice_verified): it was read live. No-op on a standby.
     pub fn set_slice_verified(&self, key: &Key) {
         self.with_leader(|leader| leader.verified_slices.insert(key.clone()));
     }

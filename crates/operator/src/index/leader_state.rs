@@ -65,7 +65,7 @@ pub struct LeaderState {
     pub(super) announcing: HashMap<Key, Arc<str>, FxBuildHasher>,
     /// Load balancers read live, or whose status was written, in this term (IPA-6).
     pub(super) verified_lbs: HashSet<Key, FxBuildHasher>,
-    /// Load balancers whose EndpointSlice was read live or written in this term (SHR-3).
+    /// Load balancers whose EndpointSlice was read live in this term (SHR-3).
     pub(super) verified_slices: HashSet<Key, FxBuildHasher>,
     /// Pools whose status may be outdated.
     dirty: BTreeSet<PoolName>,

@@ -251,7 +251,11 @@ fn dhc_4_a_lease_is_renewed_until_it_can_be_given_back() {
         Some(LeasePhase::Releasing(lease(A))),
         Some(client(Some(lease(B)))),
     );
-    let renewed = record(LeasePhase::Releasing(lease(B)));
+    // Whoever has that one was first with it.
+    let renewed = LeaseSpec {
+        bound_at: Some(NOW),
+        ..record(LeasePhase::Releasing(lease(B)))
+    };
     assert_eq!(case.step(), Step::Write(Guard::None, renewed));
     let lost = |lease| {
         let client = Some(client(None));
@@ -261,6 +265,21 @@ fn dhc_4_a_lease_is_renewed_until_it_can_be_given_back() {
     let next = record(LeasePhase::Releasing(ended));
     assert_eq!(lost(lease(A)), Step::Release(Guard::None, Some(next)));
     assert_eq!(lost(ended), Step::Stop);
+}
+
+/// The definition of an earlier version does not keep it, so it would be written again and again.
+#[test]
+fn dhc_4_where_the_last_ack_came_from_is_no_reason_to_write() {
+    let held = Lease {
+        server_hardware: Some(OTHER_HARDWARE),
+        ..lease(A)
+    };
+    let step = |claim, phase| Case::of(claim, Some(phase), Some(client(Some(held)))).step();
+    assert_eq!(step(Some(asks()), LeasePhase::Bound(lease(A))), Step::Rest);
+    assert_eq!(
+        step(None, LeasePhase::Releasing(lease(A))),
+        Step::Release(Guard::GoneAndNotServed(A), None)
+    );
 }
 
 /// The operator is down, or somebody's finalizer holds the Service.

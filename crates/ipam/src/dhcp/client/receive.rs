@@ -103,7 +103,7 @@ impl Client {
         if self.known == Some(offer.address) {
             self.hold(grant, out);
         } else {
-            self.probe(grant, now, out);
+            self.probe(grant, 0, now, out);
         }
         Ok(())
     }

@@ -8,7 +8,9 @@ use super::super::identity::HardwareAddress;
 use super::super::lease::{Deadlines, Grant, Lease};
 use super::super::message::{Body, ClientMessage};
 use super::super::output::{Event, Output};
-use super::super::timing::{PROBE_WAIT, REQUESTS, SILENT_DISCOVERS, back_off, renewal_pause};
+use super::super::timing::{
+    PROBE_WAIT, REQUESTS, SILENT_DISCOVERS, UNSENT_PROBES, back_off, renewal_pause,
+};
 use super::Client;
 use super::state::{Exchange, Offer, State};
 
@@ -38,12 +40,13 @@ impl Client {
                 grant,
                 until,
                 is_probed,
+                unsent,
             } if now.mono >= until => {
-                if grant.is_over(now) {
+                if grant.is_over(now) || (!is_probed && unsent >= UNSENT_PROBES) {
                     // The process was stopped for so long, or no probe could be sent.
                     self.discover(None, now, out);
                 } else if !is_probed {
-                    self.probe(grant, now, out);
+                    self.probe(grant, unsent + 1, now, out);
                 } else {
                     self.hold(grant.recorded(now), out);
                     self.renew(None, now, out);
@@ -166,12 +169,13 @@ impl Client {
     }
 
     /// DHC-5: CHECKING begins, or begins again.
-    pub(super) fn probe(&mut self, grant: Grant, now: Now, out: &mut Vec<Output>) {
+    pub(super) fn probe(&mut self, grant: Grant, unsent: u32, now: Now, out: &mut Vec<Output>) {
         out.push(Output::Probe(grant.lease.address));
         self.state = State::Checking {
             grant,
             until: now.mono.saturating_add(PROBE_WAIT),
             is_probed: true,
+            unsent,
         };
     }
 

@@ -91,6 +91,8 @@ pub(super) enum State {
         until: Duration,
         /// Whether a probe was sent that may be answered until then.
         is_probed: bool,
+        /// Probes before that one that were not sent.
+        unsent: u32,
     },
     Rebooting(Exchange),
     Bound,

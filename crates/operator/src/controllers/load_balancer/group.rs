@@ -333,7 +333,9 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
 pub fn held_elsewhere(ctx: &Context, key: &Key, target: &Key, uid: Option<&str>) -> Option<Key> {
     let of = named_by_slice(ctx, key)?;
     let service = ctx.index.stores.services.get(&of)?;
-    (of != *target && group::is_owner(Some(&service), uid?)).then_some(of)
+    let is_groups = || Group::of(ctx, &of).is_some_and(|group| group.is_own(&service));
+    let is_ours = desired::ownership(&service.metadata, &of.name) == Ownership::Ours || is_groups();
+    (of != *target && is_ours && group::is_owner(Some(&service), uid?)).then_some(of)
 }
 
 /// The group whose Service the EndpointSlice of a load balancer names although that one, of this uid, is none of its owners.

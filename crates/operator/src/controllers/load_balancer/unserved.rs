@@ -80,8 +80,7 @@ pub async fn leave_alone(
     why: &Unsupported,
 ) -> Result<Requeue, WriteError> {
     ctx.index.set_aside(&lb.metadata);
-    let keep = Keep::unsupported(key, lb, why);
-    let goal = Goal::Keep(leaving_none(ctx, key, lb, keep));
+    let goal = Goal::Keep(Keep::unsupported(key, lb, why));
     walk(ctx, key, lb, &goal, key).await
 }
 
@@ -129,7 +128,7 @@ pub async fn nameless(
     walk(ctx, key, lb, &goal, key).await
 }
 
-/// The same, but its EndpointSlice leaves the Service of a group that the load balancer has left.
+/// The same, but the EndpointSlice goes that belongs to the Service of a group which the load balancer has left.
 pub fn leaving_none(ctx: &Context, key: &Key, lb: &LoadBalancer, keep: Keep) -> Keep {
     let left = group::left(ctx, key, lb.metadata.uid.as_deref());
     Keep { left, ..keep }

@@ -216,13 +216,24 @@ async fn dhc_5_of_two_leases_of_one_address_the_one_that_was_recorded_first_keep
 #[tokio::test]
 async fn dhc_4_a_service_that_shows_a_leased_address_wakes_who_has_it() {
     let index = index();
-    let RecordView::Lease(mut record) = lease_record("a", 1) else {
-        panic!("it is a lease");
-    };
-    record.spec.phase = LeasePhase::Releasing(lease());
-    let key = record_key(&Uid::new("a"));
-    put_record(&index, &key, 1, RecordView::Lease(record));
+    for (name, uid) in [("web", "a"), ("another", "b")] {
+        let RecordView::Lease(mut record) = lease_record(uid, 1) else {
+            panic!("it is a lease");
+        };
+        record.spec.owner = Owner::new("shop", name, uid);
+        record.spec.phase = LeasePhase::Releasing(lease());
+        let key = record_key(&Uid::new(uid));
+        put_record(&index, &key, 1, RecordView::Lease(record));
+    }
     due(&index).await;
+    // One that names an address of which its load balancer has no lease holds up nobody.
+    let (key, services) = (Key::new("shop", "stranger"), &index.stores.services);
+    let shows = ServiceView {
+        shown: vec![ADDRESS],
+        ..ServiceView::default()
+    };
+    services.written(&key, Version(2), shows);
+    assert!(index.services_with(ADDRESS).is_empty());
     let (key, services) = (Key::new("shop", "another"), &index.stores.services);
     let shows = ServiceView {
         shown: vec![ADDRESS],
@@ -230,11 +241,11 @@ async fn dhc_4_a_service_that_shows_a_leased_address_wakes_who_has_it() {
     };
     let change = services.written(&key, Version(2), shows);
     index.service_changed(&key, &change.unwrap());
-    assert_eq!(due(&index).await, ["a"]);
+    assert_eq!(due(&index).await, ["a", "b"]);
     assert_eq!(index.services_with(ADDRESS), std::slice::from_ref(&key));
     let change = services.forget(&key, Version(9));
     index.service_changed(&key, &change.unwrap());
-    assert_eq!(due(&index).await, ["a"]);
+    assert_eq!(due(&index).await, ["a", "b"]);
     assert!(index.services_with(ADDRESS).is_empty());
 }
 

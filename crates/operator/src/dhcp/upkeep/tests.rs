@@ -10,7 +10,7 @@ use harvester_lb_core::dhcp::claim::Interfaces;
 use harvester_lb_core::dhcp::upkeep::ClientView;
 use harvester_lb_fixtures::{load_balancer, record, service, stored, vm_spec, with};
 use harvester_lb_ipam::Micros;
-use harvester_lb_ipam::dhcp::{HardwareAddress, Identity, Lease, LeaseTimes, StateName};
+use harvester_lb_ipam::dhcp::{ClientId, HardwareAddress, Identity, Lease, LeaseTimes, StateName};
 use http::Method;
 use k8s_openapi::api::core::v1::Service;
 
@@ -212,6 +212,16 @@ async fn dhc_4_no_lease_is_given_back_while_the_service_of_another_load_balancer
     let api = FakeApiServer::default();
     let ctx = context(&api, Mode::Builtin);
     put_record(&api, &ctx, LeasePhase::Releasing(lease(Micros(3)))).await;
+    // A server has leased it twice.
+    let other = record_key(&Uid::new("another"));
+    let mut record = api.get(RECORD).unwrap();
+    record["metadata"]["name"] = (*other.name).into();
+    record["spec"]["phase"] = "Bound".into();
+    record["spec"]["owner"] = json!({"namespace": "shop", "name": "api", "uid": "another"});
+    record["spec"]["lease"]["clientId"] =
+        ClientId::from_uid(&Uid::new("another")).to_string().into();
+    api.put(&RECORD.replace(&format!("dhcp-{UID}"), &other.name), record);
+    ctx.client.get_live::<IPAllocation>(&other).await.unwrap();
     let metadata = json!({
         "name": "api", "namespace": "shop",
         "labels": {"loadbalancer.harvesterhci.io/servicelb": "true"},

@@ -53,6 +53,7 @@ impl Oracle {
             key.namespace == record.owner.namespace
                 && *key != record.owner
                 && (other.names(&record.of()) || *key == record.of())
+                && other.committed.as_ref() == Some(&record.address)
                 && !other.ports.is_disjoint(&lb.ports)
         };
         lb.requested.is_some()
