@@ -20,6 +20,11 @@ pub(crate) fn tests() -> Vec<Test> {
 
 const KEY: &str = "loadbalancer.harvesterhci.io/requested-address";
 
+/// The message of one that cannot have the address that it requests.
+fn told(address: &str, why: &str) -> String {
+    format!("annotation {KEY} is {address:?}: {why}")
+}
+
 /// Metadata of a load balancer that requests an address.
 fn asking(ns: &str, name: &str, address: &str) -> Value {
     json!({"namespace": ns, "name": name, "annotations": { KEY: address }})
@@ -69,7 +74,10 @@ async fn req_2_the_pool_that_has_the_address(world: Arc<World>) -> anyhow::Resul
     let (_, _, message) = ready(&lb).unwrap();
     assert_eq!(
         message,
-        "pool req2-high: 10.240.0.78 is in none of its ranges"
+        told(
+            "10.240.0.78",
+            "pool req2-high: 10.240.0.78 is in none of its ranges"
+        )
     );
     assert_eq!(allocated(&lb), None);
     world
@@ -105,7 +113,10 @@ async fn req_3_a_taken_address_is_waited_for(world: Arc<World>) -> anyhow::Resul
     let (_, _, message) = ready(&lb).unwrap();
     assert_eq!(
         message,
-        "pool req3: 10.241.0.10 is held by LoadBalancer req3/a"
+        told(
+            "10.241.0.10",
+            "pool req3: 10.241.0.10 is held by LoadBalancer req3/a"
+        )
     );
     world
         .event(ns, "LoadBalancer", "first", "RequestedAddressUnavailable")
