@@ -7,7 +7,7 @@
 //! | step | where |
 //! |---|---|
 //! | observe the object and choose the case | `observe`; `release` if it is deleted, `unserved` if it cannot be served |
-//! | determine its standing among those that share an address | `group` |
+//! | determine its standing among those that share an address | `standing`, from `group` |
 //! | validate its spec | [`spec::check`] |
 //! | allocate its address | `allocate`; `lease`, if a DHCP server leases it |
 //! | plan Service, EndpointSlice, health checks | `walk`, [`harvester_lb_core::plan`] |
@@ -22,6 +22,7 @@ pub mod group;
 pub mod lease;
 pub mod observe;
 pub mod release;
+pub mod standing;
 pub mod unserved;
 pub mod upkeep;
 pub mod walk;
@@ -34,8 +35,9 @@ use harvester_lb_core::plan::{Goal, Keep};
 use harvester_lb_core::spec;
 use harvester_lb_object::Key;
 
-use self::group::{Group, Standing};
+use self::group::Group;
 use self::observe::Case;
+use self::standing::Standing;
 use crate::context::Context;
 
 /// Reconciles the load balancer of this key, or cleans up after a deleted one; then those that share an address under its name.
@@ -91,7 +93,7 @@ async fn reconcile_one(
         (Err(why), _) => return (unserved::refused(ctx, key, lb, &why).await, false),
     };
 
-    let (goal, allocated) = match group::goal(ctx, key, lb, checked, &standing).await {
+    let (goal, allocated) = match standing::goal(ctx, key, lb, checked, &standing).await {
         Ok(goal) => (goal, Ok(())),
         Err(WriteError::Fenced) => return (Err(WriteError::Fenced), true),
         // A failed write of the IPAllocation must not stop updates of the EndpointSlice (BE-6).

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 use crate::context::Context;
-use crate::controllers::load_balancer::group::{self, Standing};
+use crate::controllers::load_balancer::standing::{self, Standing};
 
 /// The case of an existing load balancer.
 pub enum Case<'a> {
@@ -38,7 +38,7 @@ pub fn case<'a>(ctx: &Context, key: &Key, lb: &'a Lb) -> Case<'a> {
         Lb::Valid(lb) if lb.metadata.deletion_timestamp.is_some() => Case::Deleting(lb),
         Lb::Valid(lb) => match ctx.index.stores.unsupported(&lb.metadata) {
             Some(why) => Case::Unsupported(lb, why),
-            None => Case::Usual(lb, group::standing(ctx, key, lb)),
+            None => Case::Usual(lb, standing::standing(ctx, key, lb)),
         },
     }
 }

@@ -20,8 +20,8 @@ use crate::clock;
 use crate::context::Context;
 use crate::controllers::load_balancer::announcement;
 use crate::controllers::load_balancer::apply;
-use crate::controllers::load_balancer::group;
 use crate::controllers::load_balancer::observe::Stored;
+use crate::controllers::load_balancer::standing;
 use crate::controllers::{live, records};
 use crate::index::leader_ops::ReleaseVerdict;
 
@@ -34,7 +34,7 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
             return Ok(Requeue::AwaitChange);
         };
         let uid = left.deleted.as_ref().map(|deleted| &*deleted.uid);
-        if let Some(group) = group::held_elsewhere(ctx, key, key, uid) {
+        if let Some(group) = standing::held_elsewhere(ctx, key, key, uid) {
             // Its ports go off the Service that it shared first (SHR-4); the event of that brings it back.
             ctx.index.queues.lbs.add(group);
             return Ok(Requeue::Resync);

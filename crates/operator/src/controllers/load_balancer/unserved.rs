@@ -16,11 +16,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::context::Context;
 use crate::controllers::invalid_object;
 use crate::controllers::live;
-use crate::controllers::load_balancer::group::{self, Group};
+use crate::controllers::load_balancer::group::Group;
 use crate::controllers::load_balancer::observe::Stored;
 use crate::controllers::load_balancer::walk::walk;
 use crate::controllers::load_balancer::write_status::drop_finalizers;
-use crate::controllers::load_balancer::{allocate, apply, lease, release};
+use crate::controllers::load_balancer::{allocate, apply, lease, release, standing};
 
 /// Handles an undecodable load balancer: it no longer waits for an address, and its condition shows the error.
 pub async fn invalid(
@@ -130,7 +130,7 @@ pub async fn nameless(
 
 /// The same, but the EndpointSlice goes that belongs to the Service of a group which the load balancer has left.
 pub fn leaving_none(ctx: &Context, key: &Key, lb: &LoadBalancer, keep: Keep) -> Keep {
-    let left = group::left(ctx, key, lb.metadata.uid.as_deref());
+    let left = standing::left(ctx, key, lb.metadata.uid.as_deref());
     Keep { left, ..keep }
 }
 

@@ -1,0 +1,231 @@
+//! The standing of one load balancer among those that share addresses, and what it is to have (SHR-1, SHR-2, SHR-5 to SHR-7).
+
+use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType, keys};
+use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::desired::{self, Ownership};
+use harvester_lb_core::plan::{Address, Goal, Keep, Next, Waiting};
+use harvester_lb_core::sharing::group::{self, Role};
+use harvester_lb_core::sharing::index;
+use harvester_lb_core::sharing::membership::fault_of;
+use harvester_lb_core::sharing::snapshot::Snapshot;
+use harvester_lb_core::sharing::telling::{self, Shared};
+use harvester_lb_core::spec::{self, Checked};
+use harvester_lb_core::status::{self, Readiness};
+use harvester_lb_ipam::Record;
+use harvester_lb_object::Key;
+
+use crate::context::Context;
+use crate::controllers::load_balancer::allocate;
+use crate::controllers::load_balancer::group::Group;
+
+/// What an existing load balancer is with respect to shared addresses.
+#[derive(Debug)]
+pub enum Standing {
+    /// It has an address of its own, or is to get one. The refusal, if it asks for that of another one: reason and message.
+    Own(Option<(&'static str, String)>),
+    /// It shares the address of this group.
+    Member(Key),
+    /// Others share the address of an earlier load balancer of its name (SHR-6): reason and message.
+    NameTaken(&'static str, String),
+    /// The Service of this group still has its ports, although it does not share its address any more (SHR-7).
+    Leaving(Key),
+    /// It shares an address whose record is gone for the moment: it stays as it is. Reason and message.
+    Interrupted(&'static str, String),
+}
+
+impl Standing {
+    /// The group whose address a load balancer of this standing has; its own key, unless it shares that of another one.
+    pub fn address_of<'a>(&'a self, key: &'a Key) -> &'a Key {
+        match self {
+            Self::Member(group) => group,
+            Self::Own(_) | Self::NameTaken(..) | Self::Leaving(_) | Self::Interrupted(..) => key,
+        }
+    }
+}
+
+/// What a load balancer of this standing is to have.
+///
+/// # Errors
+/// As [`allocate::goal`].
+pub async fn goal(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+    checked: Checked,
+    standing: &Standing,
+) -> Result<Goal, WriteError> {
+    match standing {
+        Standing::Member(group) => {
+            let group = Group::of(ctx, group);
+            let snapshot = group.as_ref().map(Group::snapshot);
+            let record = snapshot.as_ref().and_then(|it| Some((it, it.record?)));
+            let Some((snapshot, record)) = record else {
+                return Err(WriteError::Conflict(format!(
+                    "the group of {key} has changed"
+                )));
+            };
+            let name = snapshot.key.name.to_string();
+            let is_holder = record.spec.owner == spec::owner(&lb.metadata);
+            let shared = if is_holder {
+                Shared::Holder(name)
+            } else {
+                Shared::Secondary(name)
+            };
+            allocate::shared_goal(ctx, key, lb, checked, record, shared)
+        }
+        Standing::Interrupted(reason, message) => {
+            let readiness = Readiness::not(reason, message.clone());
+            Ok(Goal::Keep(Keep::until(lb, readiness, Next::Resync)))
+        }
+        Standing::NameTaken(reason, message) => {
+            let why = (*reason, message.clone());
+            Ok(allocate::unshared_goal(ctx, key, checked, why, true))
+        }
+        Standing::Own(Some(why)) if !has_own(ctx, key, lb) => Ok(allocate::unshared_goal(
+            ctx,
+            key,
+            checked,
+            why.clone(),
+            false,
+        )),
+        Standing::Own(Some((reason, message))) => {
+            let shared = Shared::Refused(reason, message.clone());
+            let goal = allocate::goal(ctx, key, lb, checked, Some(shared)).await?;
+            Ok(match goal {
+                // Nothing is left of its own address, and it gets no other one.
+                Goal::Wait(vm, waiting) => {
+                    ctx.index.dequeue(&lb.metadata);
+                    let readiness = Readiness::not(reason, message.clone());
+                    Goal::Wait(
+                        vm,
+                        Waiting {
+                            readiness,
+                            ..waiting
+                        },
+                    )
+                }
+                goal => goal,
+            })
+        }
+        Standing::Own(None) | Standing::Leaving(_) => {
+            let group = Group::of(ctx, key);
+            let snapshot = group.as_ref().map(Group::snapshot);
+            let is_primary = |it: &Snapshot<'_>| it.secondaries().next().is_some();
+            let snapshot = snapshot.filter(is_primary);
+            let is_primary = snapshot.is_some();
+            let own = |it: &&Record| it.spec.owner == spec::owner(&lb.metadata);
+            let record = snapshot.and_then(|it| Some(it.record.filter(own)?.spec.addr));
+            let shared = is_primary.then_some(Shared::Primary);
+            let goal = allocate::goal(ctx, key, lb, checked, shared).await?;
+            // Its address is that of others too: it stays until the load balancer can move (REL-4, SHR-5).
+            Ok(match goal {
+                Goal::Wait(_, waiting) if is_primary && ctx.index.holds_address(key) => {
+                    let keep = Keep::until(lb, waiting.readiness, Next::Resync);
+                    // The Service has it for them, so the status names it first (IPA-6).
+                    let grant = record.and_then(|addr| ctx.index.grant_of(addr));
+                    Goal::Keep(match grant {
+                        Some(grant) => keep.naming(Address::granted(lb, grant, Vec::new())),
+                        None => keep,
+                    })
+                }
+                goal => goal,
+            })
+        }
+    }
+}
+
+/// Whether a load balancer that may not share the address that it asks for has one of its own, and is served with it (SHR-7).
+fn has_own(ctx: &Context, key: &Key, lb: &LoadBalancer) -> bool {
+    let service = ctx.index.stores.services.get(key);
+    let uid = lb.metadata.uid.as_deref().unwrap_or_default();
+    let has_service = group::is_owner(service.as_ref().map(|service| &***service), uid);
+    let is_leased = lb.spec.address_source() == Ipam::Dhcp
+        && lb
+            .status
+            .as_ref()
+            .is_some_and(|it| it.allocated_address.is_some());
+    ctx.index.has_address(key) || has_service || is_leased
+}
+
+/// Determines the standing of a load balancer that is neither undecodable nor being deleted.
+pub fn standing(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Standing {
+    let named = index::named_group(key, &lb.metadata);
+    let asked = named.as_ref().and_then(|named| Group::of(ctx, named));
+    let standing = wanted(ctx, key, lb, named.as_ref().zip(asked.as_ref()));
+    let target = match &standing {
+        Standing::Member(group) => group,
+        _ => key,
+    };
+    match held_elsewhere(ctx, key, target, lb.metadata.uid.as_deref()) {
+        Some(left) => Standing::Leaving(left),
+        None => standing,
+    }
+}
+
+fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Group)>) -> Standing {
+    // Also of one that shares the address of another one, while others ask for that of this one.
+    let own = Group::of(ctx, key);
+    let own = own.as_ref().map(Group::snapshot);
+    let own_role = own.as_ref().and_then(|it| it.roles.get(&*key.name));
+    if own.is_some() {
+        ctx.index.saw_role(key, key, own_role);
+    }
+    let mut refusal = fault_of(lb).map(|why| (why.reason(), why.to_string()));
+    if let (Some((named, asked)), None) = (asked, &refusal) {
+        let snapshot = asked.snapshot();
+        let role = snapshot.roles.get(&*key.name);
+        ctx.index.saw_role(named, key, role);
+        match (role, snapshot.record) {
+            (Some(Role::Member { .. }), Some(_)) => match asked.hindrance(lb) {
+                None => return Standing::Member(named.clone()),
+                hindrance => refusal = hindrance,
+            },
+            (Some(Role::Member { .. }), None) => {
+                let message = format!("load balancer {} has no address", named.name);
+                // The record was deleted by hand. Without the Service too the address is gone: the primary has given it up just
+                // when this one joined.
+                let uid = lb.metadata.uid.as_deref().unwrap_or_default();
+                let is_served = lb.spec.workload() == WorkloadType::Cluster
+                    || group::is_owner(snapshot.service, uid);
+                if telling::was_of_another(lb) && is_served {
+                    return Standing::Interrupted(status::WAITING_FOR_PRIMARY, message);
+                }
+                refusal = Some((status::WAITING_FOR_PRIMARY, message));
+            }
+            (Some(role), _) => refusal = telling::refusal(role),
+            // Its spec is refused.
+            (None, _) => {}
+        }
+    }
+    if let Some(role @ Role::NameTaken) = own_role
+        && let Some((reason, message)) = telling::refusal(role)
+    {
+        return Standing::NameTaken(reason, message);
+    }
+    Standing::Own(refusal)
+}
+
+/// The group whose Service still has the load balancer of this uid among its owners, although it is not `target`: its EndpointSlice
+/// must stay until its ports are off that Service (SHR-7).
+pub fn held_elsewhere(ctx: &Context, key: &Key, target: &Key, uid: Option<&str>) -> Option<Key> {
+    let of = named_by_slice(ctx, key)?;
+    let service = ctx.index.stores.services.get(&of)?;
+    let is_groups = || Group::of(ctx, &of).is_some_and(|group| group.is_own(&service));
+    let is_ours = desired::ownership(&service.metadata, &of.name) == Ownership::Ours || is_groups();
+    (of != *target && is_ours && group::is_owner(Some(&service), uid?)).then_some(of)
+}
+
+/// The group whose Service the EndpointSlice of a load balancer names although that one, of this uid, is none of its owners.
+pub fn left(ctx: &Context, key: &Key, uid: Option<&str>) -> Option<Key> {
+    let of = named_by_slice(ctx, key)?;
+    let service = ctx.index.stores.services.get(&of)?;
+    (!group::is_owner(Some(&service), uid?)).then_some(of)
+}
+
+/// The group whose Service the EndpointSlice of a load balancer names, unless that is its own: one that joins still has that.
+fn named_by_slice(ctx: &Context, key: &Key) -> Option<Key> {
+    let slice = ctx.index.stores.slices.get(key)?;
+    let labels = slice.metadata.labels.as_ref()?;
+    let of = labels.get(keys::LABEL_SERVICE_NAME)?;
+    (*of != *key.name).then(|| Key::new(&key.namespace, &**of))
+}
