@@ -15,8 +15,8 @@ use ports::{
     shr_3_several_load_balancers_on_one_address,
 };
 use without_primary::{
-    shr_5_the_address_outlives_its_primary, shr_6_one_of_the_groups_name_waits_until_it_ends,
-    shr_8_cluster_type,
+    shr_5_an_older_one_joins_and_the_holder_drops_out, shr_5_the_address_outlives_its_primary,
+    shr_6_one_of_the_groups_name_waits_until_it_ends, shr_8_cluster_type,
 };
 use writes::shr_4_fifty_join_with_two_writes_each;
 
@@ -31,6 +31,7 @@ pub(crate) fn tests() -> Vec<Test> {
         shr_3_several_load_balancers_on_one_address,
         shr_4_fifty_join_with_two_writes_each,
         shr_5_the_address_outlives_its_primary,
+        shr_5_an_older_one_joins_and_the_holder_drops_out,
         shr_6_one_of_the_groups_name_waits_until_it_ends,
         shr_7_one_with_an_address_of_its_own_joins_and_leaves,
         shr_8_cluster_type,

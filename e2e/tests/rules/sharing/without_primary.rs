@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
+use harvester_lb_api::keys::LABEL_SERVICELB;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::read::{allocated, condition as condition_of};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::subnet;
 use harvester_lb_testkit::eventually;
+use k8s_openapi::api::core::v1::Service;
 use kube::api::DeleteParams;
 use serde_json::json;
 
@@ -110,6 +112,58 @@ pub(super) async fn shr_5_the_address_outlives_its_primary(
             .contains_key(KEY),
         "still of the group"
     );
+    Ok(())
+}
+
+pub(super) async fn shr_5_an_older_one_joins_and_the_holder_drops_out(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "shr5-holder";
+    stage(&world, ns, "10.246.1.0/24", &["web"]).await?;
+    let own = world
+        .announced(ns, "older", on_ports(ns, "web", &[83]))
+        .await?;
+    harvester_lb_e2e::waits::next_second().await;
+    let address = world
+        .announced(ns, "web", on_ports(ns, "web", &[80]))
+        .await?;
+    for (name, port) in [("b", 81), ("c", 82)] {
+        world
+            .lb_with(naming(ns, name, "web"), on_ports(ns, "web", &[port]))
+            .await?;
+        serves(&world, ns, name, &address).await?;
+        harvester_lb_e2e::waits::next_second().await;
+    }
+    world.delete_lb(ns, "web").await?;
+    has_role(&world, ns, "b", "Holder").await?;
+    let join = name_primary(Some("web"));
+    world.merge(&world.lbs(ns), "older", join).await?;
+    serves(&world, ns, "older", &address).await?;
+    carries(&world, ns, "web", &[81, 82, 83], &["b", "c", "older"]).await?;
+    assert_eq!(world.phase(&address, Phase::Bound).await?, "shr5-holder/b");
+    world.phase(&own, Phase::Released).await?;
+    // The label is the only mark that the Service of a group without primary has besides its owners (SVC-1).
+    let unmarked = json!({"metadata": {"labels": { LABEL_SERVICELB: null }}});
+    world.merge(&world.services(ns), "web", unmarked).await?;
+    let is_marked = |service: &Service| {
+        let labels = service.metadata.labels.as_ref();
+        labels.is_some_and(|labels| labels.contains_key(LABEL_SERVICELB))
+    };
+    world
+        .service_until(ns, "web", "its label", is_marked)
+        .await?;
+    carries(&world, ns, "web", &[81, 82, 83], &["b", "c", "older"]).await?;
+    // The holder asks for a port of another one: it loses the record, and the others go on.
+    let contests = json!({ "spec": on_ports(ns, "web", &[82]) });
+    world.merge(&world.lbs(ns), "b", contests).await?;
+    world.lb_reason(ns, "b", "PortConflict").await?;
+    has_role(&world, ns, "older", "Holder").await?;
+    carries(&world, ns, "web", &[82, 83], &["c", "older"]).await?;
+    assert_eq!(
+        world.phase(&address, Phase::Bound).await?,
+        "shr5-holder/older"
+    );
+    serves(&world, ns, "c", &address).await?;
     Ok(())
 }
 
