@@ -21,7 +21,8 @@ pub(super) fn plan<'a>(view: &View<'_>, keep: &'a Keep) -> Plan<'a> {
                 guards: vec![Guard::LeftGroup(group.clone())],
                 step: Step::Slice(Write::Delete(present.metadata.clone())),
             };
-            let steps = vec![Step::HealthChecks(Probes::End).into(), slice];
+            // After the guard: from an old copy of the Service the health checks of a member would end.
+            let steps = vec![slice, Step::HealthChecks(Probes::End).into()];
             Plan::new(steps, OnFailure::Report, Report::Kept(keep, None))
         }
         (None, _) => Plan::new(Vec::new(), OnFailure::Report, Report::Kept(keep, None)),

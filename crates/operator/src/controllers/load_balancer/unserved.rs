@@ -128,7 +128,7 @@ pub async fn nameless(
     walk(ctx, key, lb, &goal, key).await
 }
 
-/// The same, but the EndpointSlice goes that belongs to the Service of a group which the load balancer has left.
+/// What a load balancer keeps, without an EndpointSlice that belongs to the Service of a group which it has left (SHR-7).
 pub fn leaving_none(ctx: &Context, key: &Key, lb: &LoadBalancer, keep: Keep) -> Keep {
     let left = standing::left(ctx, key, lb.metadata.uid.as_deref());
     Keep { left, ..keep }
