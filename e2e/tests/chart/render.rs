@@ -119,6 +119,9 @@ fn cases() -> Vec<(&'static str, Value)> {
 pub async fn chart_renders_what_the_api_server_takes(world: Arc<World>) -> anyhow::Result<()> {
     let chart = chart();
     let chart = chart.to_str().unwrap_or_default();
+    let manifests = world.cluster.folder().join("manifests");
+    std::fs::create_dir(&manifests)?;
+    let mut seen = BTreeSet::new();
     for (name, values) in cases() {
         let file = file(&world, &values)?;
         helm_does(&world, &["lint", "--strict", chart, "-f", &file])
@@ -131,23 +134,22 @@ pub async fn chart_renders_what_the_api_server_takes(world: Arc<World>) -> anyho
         }
         let objects = rendered(&world, &values).await?;
         sound(&objects).with_context(|| name.to_owned())?;
-        let all: Vec<String> = objects.into_iter().map(for_dry_run).collect();
-        let manifest = world.cluster.folder().join("manifest.yaml");
-        std::fs::write(&manifest, all.join("\n---\n"))?;
-        let path = manifest.to_str().unwrap_or_default();
-        // Unknown fields are errors.
-        let args = [
-            "apply",
-            "--server-side",
-            "--dry-run=server",
-            "--force-conflicts",
-            "--validate=strict",
-            "-f",
-            path,
-        ];
-        let answer = world.cluster.kubectl(&args).await;
-        answer.with_context(|| name.to_owned())?;
+        // What several cases have alike is asked about once.
+        let all = objects.into_iter().map(for_dry_run);
+        let new: Vec<String> = all.filter(|text| seen.insert(text.clone())).collect();
+        std::fs::write(manifests.join(format!("{name}.yaml")), new.join("\n---\n"))?;
     }
+    // Unknown fields are errors. A refusal names the file.
+    let args = [
+        "apply",
+        "--server-side",
+        "--dry-run=server",
+        "--force-conflicts",
+        "--validate=strict",
+        "-f",
+        manifests.to_str().unwrap_or_default(),
+    ];
+    world.cluster.kubectl(&args).await?;
     let objects = rendered(&world, &cases().pop().context("no cases")?.1).await?;
     let operator = object(&objects, "Deployment", "lb2-operator")?;
     let container = &operator["spec"]["template"]["spec"]["containers"][0];

@@ -1,5 +1,5 @@
-//! Real traffic: clients in a separate network reach virtual machines through kube-vip and kube-proxy, and the examples
-//! and commands of the documentation work as they say.
+//! Real traffic: clients in a separate network reach virtual machines through kube-vip and kube-proxy, and the commands of the
+//! documentation work as they say.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -13,9 +13,11 @@ use harvester_lb_e2e::run;
 use harvester_lb_testkit::TestClusterOptions;
 
 mod commands;
-mod examples;
+#[allow(dead_code, reason = "the examples run in `traffic-harvester`")]
+mod documents;
 mod leases;
 mod operator;
+mod rights;
 mod vips;
 
 fn main() -> ExitCode {
@@ -24,6 +26,6 @@ fn main() -> ExitCode {
         &["dnsmasq", "kea-dhcp4"],
         3,
         |_| Box::pin(async { Ok(()) }),
-        [examples::all(), commands::all(), vips::all(), leases::all()].concat(),
+        [rights::all(), commands::all(), vips::all(), leases::all()].concat(),
     )
 }

@@ -1,5 +1,6 @@
-//! The tests of `traffic` with kube-proxy, kube-vip and the nodes' network set up as Harvester sets them up, with the webhook
-//! in the path of every write, and what only holds there.
+//! Real traffic with kube-proxy, kube-vip and the nodes' network set up as Harvester sets them up, and with the webhook in the
+//! path of every write: the tests of `traffic` whose outcome depends on the data path, what only holds there, backends that
+//! come, go and fail, and the examples of the documentation.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -13,8 +14,9 @@ use harvester_lb_e2e::webhook::ROUTING;
 use harvester_lb_e2e::{Phase, reviewed, run_in_phases};
 use harvester_lb_testkit::{DataPath, TestClusterOptions};
 
-#[allow(dead_code, reason = "those without traffic run in `traffic` alone")]
-#[path = "../traffic/examples.rs"]
+mod backends;
+#[path = "../traffic/documents.rs"]
+mod documents;
 mod examples;
 mod harvester;
 #[path = "../traffic/operator.rs"]
@@ -31,7 +33,13 @@ fn main() -> ExitCode {
     let phases = vec![
         Phase {
             set_up: reviewed::start,
-            tests: [examples::with_traffic(), vips::all(), harvester::all()].concat(),
+            tests: [
+                examples::all(),
+                vips::all(),
+                backends::all(),
+                harvester::all(),
+            ]
+            .concat(),
         },
         Phase {
             set_up: |_| Box::pin(async { Ok(()) }),

@@ -52,7 +52,7 @@ use proxy::{
 };
 use vips::{
     vip_moves_when_a_node_dies, vip_reaches_both_vms_and_follows_readiness,
-    vip_with_the_data_path_of_harvester, vip_without_ready_endpoint_refuses,
+    vip_without_ready_endpoint_refuses,
 };
 
 fn main() -> ExitCode {
@@ -128,7 +128,6 @@ fn trials(runtime: &Arc<Runtime>, shared: &Arc<Shared>) -> Vec<Trial> {
         trial!(vip_reaches_both_vms_and_follows_readiness),
         trial!(vip_without_ready_endpoint_refuses),
         trial!(vip_moves_when_a_node_dies),
-        trial!(vip_with_the_data_path_of_harvester),
         trial!(vm_ports_links_and_addresses),
         trial!(vmi_object_is_kept_as_written),
         trial!(farm_breaks_single_addresses),

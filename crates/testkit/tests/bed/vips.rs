@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_testkit::{DataPath, TestCluster, TestClusterOptions, Traffic, eventually, lan};
+use harvester_lb_testkit::{TestCluster, Traffic, eventually, lan};
 use tokio::time::Instant;
 
 use crate::support::{SOON, endpoint, expose, slice};
@@ -72,18 +72,6 @@ pub(crate) async fn vip_reaches_both_vms_and_follows_readiness(
         "requests failed while an endpoint was drained: {failed:?}"
     );
     Ok(())
-}
-
-/// The data path of Harvester, in a test cluster of its own: the facts about it in
-/// docs/internals/decisions/0005-dummy-endpoint.md, and the death of the node that announces all addresses.
-pub(crate) async fn vip_with_the_data_path_of_harvester(_bed: &TestCluster) -> anyhow::Result<()> {
-    let options = TestClusterOptions {
-        data_path: DataPath::HARVESTER,
-        ..TestClusterOptions::default()
-    };
-    let cluster = TestCluster::start(options).await?;
-    vip_without_ready_endpoint_refuses(&cluster).await?;
-    vip_moves_when_a_node_dies(&cluster).await
 }
 
 /// A client's view of a VIP without ready endpoints, by the content of the EndpointSlice. The facts behind
