@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use futures::FutureExt;
@@ -100,6 +100,11 @@ impl Player {
     }
 }
 
+/// Number of threads: one for each core.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
+}
+
 /// Runs this number of schedules from a seed on; fails with the first failure.
 pub(crate) fn play_all(first: u64, number: u64) {
     eprintln!("{number} schedules from seed {first}");
@@ -111,7 +116,7 @@ pub(crate) fn play_all(first: u64, number: u64) {
     let trace = trace_file();
     let sent: Mutex<BTreeMap<u64, Sent>> = Mutex::default();
     let total = Mutex::new(Statistics::default());
-    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let threads = threads();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -188,17 +193,33 @@ pub(crate) fn play_with_defects(most: u64) {
     }
 }
 
-/// Runs the regression plans, each in this number of orders.
+/// Runs the regression plans on all cores, each in this number of orders; fails with the first failure.
 pub(crate) fn play_regressions(orders: u64) {
-    let player = Player::new();
-    for (what, plan) in regressions() {
-        for order in 0..orders {
-            if let Err(failure) = player.play(&plan, order, false).0 {
-                let (_, trace) = player.play(&plan, order, true);
-                eprintln!("{}", trace.join("\n"));
-                panic!("{what}: {}: {}", failure.rule, failure.text);
-            }
+    let plans = regressions();
+    let next = AtomicUsize::new(0);
+    let failed: Mutex<Option<(usize, u64)>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..threads() {
+            scope.spawn(|| {
+                let player = Player::new();
+                loop {
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((_, plan)) = plans.get(at) else {
+                        break;
+                    };
+                    let fails = |order: &u64| player.play(plan, *order, false).0.is_err();
+                    if let Some(order) = (0..orders).find(fails) {
+                        failed.lock().unwrap().get_or_insert((at, order));
+                    }
+                }
+            });
         }
+    });
+    if let Some((at, order)) = failed.into_inner().unwrap() {
+        let (what, plan) = &plans[at];
+        let (outcome, trace) = Player::new().play(plan, order, true);
+        eprintln!("{}", trace.join("\n"));
+        panic!("{what}, order {order}: {outcome:?}");
     }
 }
 
