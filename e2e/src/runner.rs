@@ -127,10 +127,11 @@ impl Shared {
     }
 }
 
-/// A test cluster of two nodes without kube-vip, whose API server writes an audit log of all requests.
+/// A test cluster of two nodes without kube-proxy and kube-vip, whose API server writes an audit log of all requests.
 pub fn audited_cluster_options() -> TestClusterOptions {
     TestClusterOptions {
         nodes: 2,
+        kube_proxy: false,
         kube_vip: false,
         audit: true,
         ..TestClusterOptions::default()

@@ -75,8 +75,13 @@ impl ControlPlane {
         for node in 1..=layout.nodes() {
             make_node(client, layout, node).await?;
         }
+        let proxies = if options.kube_proxy {
+            layout.nodes()
+        } else {
+            0
+        };
         let proxy = self.kubeconfig("system:kube-proxy")?;
-        for node in 1..=layout.nodes() {
+        for node in 1..=proxies {
             self.start_proxy(layout, node, &proxy)?;
         }
         if options.kube_vip {
@@ -85,7 +90,7 @@ impl ControlPlane {
                 self.start_kube_vip(layout, node)?;
             }
         }
-        let proxies = (1..=layout.nodes()).map(|node| self.proxy_ready(layout, node));
+        let proxies = (1..=proxies).map(|node| self.proxy_ready(layout, node));
         let (proxies, manager) = tokio::join!(
             futures::future::try_join_all(proxies),
             self.manager_ready(client)

@@ -40,6 +40,7 @@ use writes::{
 fn main() -> ExitCode {
     let options = TestClusterOptions {
         nodes: 2,
+        kube_proxy: false,
         kube_vip: false,
         ..TestClusterOptions::default()
     };

@@ -18,10 +18,11 @@ use kube::Resource;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-/// One node without kube-vip.
+/// One node without kube-proxy and kube-vip.
 pub(crate) fn small_cluster_options() -> TestClusterOptions {
     TestClusterOptions {
         nodes: 1,
+        kube_proxy: false,
         kube_vip: false,
         ..TestClusterOptions::default()
     }

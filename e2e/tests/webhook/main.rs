@@ -109,6 +109,7 @@ fn main() -> ExitCode {
     ];
     let options = TestClusterOptions {
         nodes: 2,
+        kube_proxy: false,
         kube_vip: false,
         audit: true,
         apiserver_args: vec![ROUTING.to_owned()],
