@@ -31,6 +31,38 @@ pub struct RequiredPermission<'a> {
     pub plain_status: bool,
 }
 
+/// Verbs on all objects of a resource, in all namespaces if it has them.
+pub const fn required(
+    group: &'static str,
+    version: &'static str,
+    resource: &'static str,
+    verbs: &'static [&'static str],
+) -> RequiredPermission<'static> {
+    RequiredPermission {
+        group,
+        version,
+        resource,
+        verbs,
+        namespace: None,
+        name: None,
+        plain_status: false,
+    }
+}
+
+/// Verbs on the objects of one name.
+pub const fn named(
+    group: &'static str,
+    version: &'static str,
+    resource: &'static str,
+    name: &'static str,
+    verbs: &'static [&'static str],
+) -> RequiredPermission<'static> {
+    RequiredPermission {
+        name: Some(name),
+        ..required(group, version, resource, verbs)
+    }
+}
+
 /// A missing requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Missing {

@@ -71,7 +71,7 @@ impl Context {
                 Arc::clone(&index),
                 writer,
                 Arc::clone(&refused_writes),
-                Arc::clone(&metrics) as _,
+                Arc::new(metrics.reconciles.clone()),
             ),
             index,
             refused_writes,

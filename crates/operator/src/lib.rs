@@ -21,6 +21,7 @@ mod fake;
 pub mod index;
 pub mod metrics;
 pub mod permissions;
+pub mod process_metrics;
 pub mod runtime;
 pub mod settings;
 pub mod throttles;

@@ -140,8 +140,7 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
         admin_stop.clone(),
     ));
 
-    let observer: Arc<dyn client::RequestObserver> = Arc::clone(&metrics) as _;
-    let clients = client::connect(observer).await?;
+    let clients = client::connect(Arc::new(metrics.client.clone())).await?;
     let timings = args.timings();
     let (missing, pause) = (&progress.missing, timings.preflight_pause);
     let permitted = preflight(&clients.write, permissions::REQUIRED, missing, pause, &stop);
@@ -307,7 +306,7 @@ fn spawn_watches(
     let mut numbers = 0..;
     macro_rules! watch {
         ($kind:literal, $store:ident, $selector:expr, $convert:expr, $handler:ident) => {{
-            let errors = ctx.metrics.watch_errors.with_label_values(&[$kind]);
+            let errors = ctx.metrics.client.watch_errors.with_label_values(&[$kind]);
             let handler_current = Arc::clone(current);
             let watching = watch::run(
                 clients.watch.clone(),

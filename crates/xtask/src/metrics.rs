@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::repository::{Faults, files, read};
 
-const SOURCES: [&str; 5] = [
+const SOURCES: [&str; 6] = [
+    "crates/operator/src/process_metrics.rs",
     "crates/operator/src/metrics.rs",
     "crates/operator/src/runtime/gauges.rs",
     "crates/operator/src/webhook/metrics.rs",
@@ -218,13 +219,13 @@ fn kind(before: &[Token]) -> Option<&'static str> {
         })
         .collect();
     match words.as_slice() {
-        ["counters", ..]
+        ["counters" | "counter", ..]
         | ["new", "IntCounter" | "Counter", ..]
         | ["new", "Opts", "new", "IntCounterVec" | "CounterVec", ..] => Some("counter"),
         ["gauges" | "gauge", ..]
         | ["new", "IntGauge" | "Gauge", ..]
         | ["new", "Opts", "new", "IntGaugeVec" | "GaugeVec", ..] => Some("gauge"),
-        ["histogram", ..] => Some("histogram"),
+        ["histograms" | "histogram", ..] => Some("histogram"),
         _ => None,
     }
 }
@@ -274,6 +275,8 @@ mod tests {
         e: GaugeVec::new(Opts::new("harvester_lb_e", "E."), &["pool"])?,
         f: gauge("f", "F.")?,
         g: gauges("g", "G.", &["kind"])?,
+        h: families.histograms("h_seconds", "H.", &BUCKETS, &["verb"])?,
+        i: families.counter("i_total", "I.")?,
         ("LoadBalancer", "no family")
     "#;
 
@@ -285,6 +288,11 @@ mod tests {
                 family("counter", &["kind", "code"], "A."),
             ),
             ("harvester_lb_b_total", family("counter", &[], "B; b.")),
+            ("harvester_lb_i_total", family("counter", &[], "I.")),
+            (
+                "harvester_lb_h_seconds",
+                family("histogram", &["verb"], "H."),
+            ),
             (
                 "harvester_lb_c_seconds",
                 family("histogram", &["verb"], "C."),

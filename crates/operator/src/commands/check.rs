@@ -26,7 +26,6 @@ use kube::Client;
 use tokio::time::Instant;
 
 use crate::args::{CheckArgs, Output};
-use crate::metrics::Metrics;
 use crate::permissions::REQUIRED;
 use outcome::Outcome;
 use read::Read;
@@ -43,7 +42,7 @@ const POOL_STATUS_LIMIT: Duration = Duration::from_secs(75);
 
 /// Checks, and prints the result. Returns the exit code.
 pub async fn run(args: &CheckArgs, denied: &[Cidr]) -> anyhow::Result<ExitCode> {
-    let clients = client::connect(Arc::new(Metrics::new()?)).await?;
+    let clients = client::connect(Arc::new(client::Unobserved)).await?;
     let outcome = check(&clients.write, denied, args).await;
     let text = match args.output {
         Output::Text => report::text(&outcome),

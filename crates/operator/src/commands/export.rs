@@ -27,7 +27,6 @@ use tracing::{info, warn};
 use crate::clock;
 use crate::commands::{clear_conditions, list};
 use crate::index::leader_state::LeaderState;
-use crate::metrics::Metrics;
 
 /// Number of obstacles that the error names; the log has all.
 const NAMED: usize = 20;
@@ -197,7 +196,7 @@ fn not_recorded<'a>(ledger: &Ledger, pool: &'a Pool) -> Option<&'a str> {
 /// # Errors
 /// Something is incomplete, the objects cannot be listed, or an operator runs.
 pub async fn run(allow_incomplete: bool, clear_conditions: bool) -> anyhow::Result<()> {
-    let clients = client::connect(Arc::new(Metrics::new()?)).await?;
+    let clients = client::connect(Arc::new(client::Unobserved)).await?;
     let client = &clients.write;
     let (clears_conditions, running) =
         may_clear(client, allow_incomplete, clear_conditions).await?;

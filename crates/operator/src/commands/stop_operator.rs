@@ -21,7 +21,6 @@ use tracing::info;
 use crate::args::StopOperatorArgs;
 use crate::commands::deployment::scale_to_0;
 use crate::commands::lease_holder;
-use crate::metrics::Metrics;
 
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -31,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// # Errors
 /// The API server refuses a request, or the time is over; the error names what remains.
 pub async fn run(args: &StopOperatorArgs) -> anyhow::Result<()> {
-    let clients = client::connect(Arc::new(Metrics::new()?)).await?;
+    let clients = client::connect(Arc::new(client::Unobserved)).await?;
     stop(&clients.write, args).await
 }
 

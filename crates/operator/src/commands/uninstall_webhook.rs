@@ -42,7 +42,6 @@ use crate::commands::uninstall_webhook::configurations::{
 use crate::commands::uninstall_webhook::conversion::{
     Converter, STORED, definition, missing, stored_versions,
 };
-use crate::webhook::metrics::{self, Metrics};
 use crate::webhook::secrets::patch_params;
 use crate::webhook_names::{
     ANNOTATION_UNINSTALLED, DEFINITION, Names, UNINSTALLATION, UNINSTALLATION_INTERVAL,
@@ -64,10 +63,9 @@ const END: Duration = Duration::from_mins(1);
 /// Something could not be read, rewritten or removed; what was not done is left as it was.
 pub async fn run(args: &UninstallArgs) -> anyhow::Result<()> {
     let names = args.place.names()?;
-    let metrics = Arc::new(Metrics::new()?);
-    let client = client::connect(metrics::observer(&metrics)).await?.write;
+    let clients = client::connect(Arc::new(client::Unobserved)).await?;
     let uninstall = Uninstall {
-        client,
+        client: clients.write,
         names,
         deployment: args.deployment.clone(),
     };

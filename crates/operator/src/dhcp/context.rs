@@ -98,7 +98,7 @@ impl Context {
                 Arc::clone(&index),
                 process.writer.under(fence()),
                 Arc::clone(&refused_writes),
-                Arc::clone(&process.metrics) as _,
+                Arc::new(process.metrics.reconciles.clone()),
             ),
             refused_writes,
             ports: Ports::new(Surroundings {

@@ -1,6 +1,6 @@
 //! The kinds and permissions that the DHCP process requires. `docs/examples/rbac-dhcp.yaml` grants exactly these.
 
-use harvester_lb_controller_kit::preflight::RequiredPermission;
+use harvester_lb_controller_kit::preflight::{RequiredPermission, named, required};
 
 /// The required kinds and permissions.
 pub const REQUIRED: &[RequiredPermission<'static>] = &[
@@ -34,33 +34,3 @@ pub const REQUIRED: &[RequiredPermission<'static>] = &[
         )
     },
 ];
-
-const fn required(
-    group: &'static str,
-    version: &'static str,
-    resource: &'static str,
-    verbs: &'static [&'static str],
-) -> RequiredPermission<'static> {
-    RequiredPermission {
-        group,
-        version,
-        resource,
-        verbs,
-        namespace: None,
-        name: None,
-        plain_status: false,
-    }
-}
-
-const fn named(
-    group: &'static str,
-    version: &'static str,
-    resource: &'static str,
-    name: &'static str,
-    verbs: &'static [&'static str],
-) -> RequiredPermission<'static> {
-    RequiredPermission {
-        name: Some(name),
-        ..required(group, version, resource, verbs)
-    }
-}

@@ -108,7 +108,7 @@ pub async fn run(args: &Args, dhcp: &DhcpArgs) -> anyhow::Result<()> {
         admin_stop.clone(),
     ));
 
-    let clients = client::connect(Arc::clone(&metrics) as _).await?;
+    let clients = client::connect(Arc::new(metrics.client.clone())).await?;
     let pause = settings.timings.preflight_pause;
     let permitted = preflight(&clients.write, REQUIRED, &progress.missing, pause, &stop);
     if permitted.await.is_none() {
@@ -182,7 +182,11 @@ fn spawn_watches(
     let mut numbers = 0..;
     macro_rules! watch {
         ($kind:literal, $store:ident, $convert:expr, $handler:ident) => {{
-            let errors = process.metrics.watch_errors.with_label_values(&[$kind]);
+            let errors = process
+                .metrics
+                .client
+                .watch_errors
+                .with_label_values(&[$kind]);
             let current = Arc::clone(current);
             let number = numbers.next().unwrap_or_default();
             let watching = watch::run(
@@ -259,7 +263,7 @@ async fn lead(
         workers.spawn(async move {
             let ctx = &*ctx;
             let reconcile = |LeaseKey(owner)| async move { upkeep::reconcile(ctx, &owner).await };
-            ctx.index.due.work(&*ctx.metrics, reconcile).await;
+            ctx.index.due.work(&ctx.metrics.reconciles, reconcile).await;
         });
     }
     let end = tokio::select! {

@@ -29,7 +29,7 @@ use crate::webhook::endpoints::Endpoints;
 use crate::webhook::facts::Facts;
 use crate::webhook::keeper::{Keeper, Parts};
 use crate::webhook::live_reads::LiveReads;
-use crate::webhook::metrics::{self, Metrics};
+use crate::webhook::metrics::Metrics;
 use crate::webhook::permissions::Permissions;
 use crate::webhook::registration::Registration;
 use crate::webhook::reviews::Reviews;
@@ -158,7 +158,7 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
     let address = listener.local_addr()?;
     info!(%address, "webhook port listening");
 
-    let clients = client::connect(metrics::observer(&metrics)).await?;
+    let clients = client::connect(Arc::new(metrics.client.clone())).await?;
     let identity = nix::unistd::gethostname().unwrap_or_default();
     let (events, events_task) = Events::new(
         clients.write.clone(),

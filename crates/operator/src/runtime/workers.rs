@@ -33,7 +33,7 @@ pub fn spawn(ctx: &Arc<Context>, workers: usize, set: &mut JoinSet<()>) {
                     $ctx.index
                         .queues
                         .$queue
-                        .work(&*$ctx.metrics, reconcile)
+                        .work(&$ctx.metrics.reconciles, reconcile)
                         .await;
                 });
             }

@@ -3,7 +3,7 @@
 //!
 //! Nothing of it is required for the start: what is missing is reported, and only what depends on it does not work.
 
-use harvester_lb_controller_kit::preflight::RequiredPermission;
+use harvester_lb_controller_kit::preflight::{RequiredPermission, named, required};
 
 use crate::webhook_names::Names;
 
@@ -114,36 +114,6 @@ pub const REQUIRED: &[RequiredPermission<'static>] = &[
         )
     },
 ];
-
-const fn required(
-    group: &'static str,
-    version: &'static str,
-    resource: &'static str,
-    verbs: &'static [&'static str],
-) -> RequiredPermission<'static> {
-    RequiredPermission {
-        group,
-        version,
-        resource,
-        verbs,
-        namespace: None,
-        name: None,
-        plain_status: false,
-    }
-}
-
-const fn named(
-    group: &'static str,
-    version: &'static str,
-    resource: &'static str,
-    name: &'static str,
-    verbs: &'static [&'static str],
-) -> RequiredPermission<'static> {
-    RequiredPermission {
-        name: Some(name),
-        ..required(group, version, resource, verbs)
-    }
-}
 
 /// The names in the permissions, under the names of a webhook.
 #[derive(Debug)]

@@ -1,7 +1,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use harvester_lb_controller_kit::cached_client::ConflictObserver;
 use harvester_lb_controller_kit::client::RequestObserver;
+use harvester_lb_controller_kit::work_queue::ReconcileObserver;
 use harvester_lb_prober::{Observer, ProbeResult};
 use prometheus::proto::MetricFamily;
 use prometheus::proto::MetricType;
@@ -14,12 +16,12 @@ use harvester_lb_object::{Key, Version};
 /// Every family, whether it has values yet or not.
 fn all() -> Vec<MetricFamily> {
     let metrics = Metrics::new().unwrap();
-    metrics.reconcile_duration.with_label_values(&["IPPool"]);
-    metrics.reconcile_errors.with_label_values(&["IPPool"]);
-    metrics.write_conflicts.with_label_values(&["IPPool"]);
-    metrics.watch_errors.with_label_values(&["IPPool"]);
+    let (reconciles, client) = (&metrics.reconciles, &metrics.client);
+    reconciles.reconciled("IPPool", Duration::from_millis(3), true);
+    reconciles.conflict("IPPool");
+    client.watch_errors.with_label_values(&["IPPool"]);
     metrics.announcing_node_changes.with_label_values(&["sent"]);
-    metrics.request("get", "ippools", 200, Duration::from_millis(3));
+    client.request("get", "ippools", 200, Duration::from_millis(3));
     metrics.verdict_changes.with_label_values(&["up"]);
     let mut families = metrics.registry().gather();
     for collector in Families::new().unwrap().collectors() {
@@ -172,7 +174,9 @@ fn ops_1_probes_are_counted_by_result() {
 fn ops_1_requests_are_counted_by_code() {
     let metrics = Metrics::new().unwrap();
     for code in [200, 409, 409, 0] {
-        metrics.request("patch", "services", code, Duration::ZERO);
+        metrics
+            .client
+            .request("patch", "services", code, Duration::ZERO);
     }
     let count = |code| counter(&metrics, "harvester_lb_api_requests_total", code);
     assert_eq!((count("200"), count("409"), count("0")), (1.0, 2.0, 1.0));

@@ -67,6 +67,7 @@ impl<'a> Watches<'a> {
         }
         let errors = self
             .metrics
+            .client
             .watch_errors
             .with_label_values(&[&*K::kind(&())]);
         let watching = watch::run_api(

@@ -5,6 +5,18 @@ use crate::acts::Act;
 use crate::plan::{Plan, Style};
 use crate::specs::Asked;
 
+/// Load balancer 1 holds the address of pool 0 that 2 shares with it; the primary, 0, is gone.
+const PRIMARY_IS_GONE: [Act; 8] = [
+    Act::CreateLb(0, lb(true, Some(0))),
+    Act::CreateLb(1, lb(true, None)),
+    Act::CreateLb(2, lb(true, None)),
+    Act::Ask(1, Asked::Primary(0)),
+    Act::Ask(2, Asked::Primary(0)),
+    Act::TouchLb(1),
+    Act::TouchLb(1),
+    Act::DeleteLb(0),
+];
+
 pub(super) fn plans() -> Vec<(&'static str, Plan)> {
     vec![
         (
@@ -328,18 +340,11 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
             plan(
                 SMOOTH,
                 &[
-                    pool(10, 14),
-                    Act::CreatePool(1, ranges(20, 24), 0, 0),
-                    Act::CreateLb(0, lb(true, Some(0))),
-                    Act::CreateLb(1, lb(true, None)),
-                    Act::CreateLb(2, lb(true, None)),
-                    Act::Ask(1, Asked::Primary(0)),
-                    Act::Ask(2, Asked::Primary(0)),
-                    Act::TouchLb(1),
-                    Act::TouchLb(1),
-                    Act::DeleteLb(0),
-                    Act::NamePool(1, Some(1)),
-                ],
+                    &[pool(10, 14), Act::CreatePool(1, ranges(20, 24), 0, 0)][..],
+                    &PRIMARY_IS_GONE,
+                    &[Act::NamePool(1, Some(1))],
+                ]
+                .concat(),
             ),
         ),
         (
@@ -347,20 +352,16 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
             plan(
                 SMOOTH,
                 &[
-                    pool(10, 14),
-                    Act::CreateLb(0, lb(true, Some(0))),
-                    Act::CreateLb(1, lb(true, None)),
-                    Act::CreateLb(2, lb(true, None)),
-                    Act::Ask(1, Asked::Primary(0)),
-                    Act::Ask(2, Asked::Primary(0)),
-                    Act::TouchLb(1),
-                    Act::TouchLb(1),
-                    Act::DeleteLb(0),
-                    Act::BreakLb(2, false),
-                    Act::TouchLb(1),
-                    Act::TouchLb(1),
-                    Act::BreakLb(1, false),
-                ],
+                    &[pool(10, 14)][..],
+                    &PRIMARY_IS_GONE,
+                    &[
+                        Act::BreakLb(2, false),
+                        Act::TouchLb(1),
+                        Act::TouchLb(1),
+                        Act::BreakLb(1, false),
+                    ],
+                ]
+                .concat(),
             ),
         ),
         (
@@ -408,18 +409,11 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
             plan(
                 SMOOTH,
                 &[
-                    pool(10, 14),
-                    Act::CreateLb(0, lb(true, Some(0))),
-                    Act::CreateLb(1, lb(true, None)),
-                    Act::CreateLb(2, lb(true, None)),
-                    Act::Ask(1, Asked::Primary(0)),
-                    Act::Ask(2, Asked::Primary(0)),
-                    Act::TouchLb(1),
-                    Act::TouchLb(1),
-                    Act::DeleteLb(0),
-                    Act::TouchLb(1),
-                    Act::EditService(0, 3),
-                ],
+                    &[pool(10, 14)][..],
+                    &PRIMARY_IS_GONE,
+                    &[Act::TouchLb(1), Act::EditService(0, 3)],
+                ]
+                .concat(),
             ),
         ),
     ]
