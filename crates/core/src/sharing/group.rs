@@ -152,15 +152,18 @@ pub fn holder<'a>(name: &str, roles: &'a BTreeMap<String, Role>) -> Option<&'a s
 }
 
 /// Whether a load balancer shares the address of a group now: it owns the record, as an earlier self of a restored one does (IPA-3),
-/// or the Service; while that is absent its status names the address, and its EndpointSlice the Service. Of cluster type, which has
-/// no Service: its status names the address.
+/// or the Service; while that is absent its status names the address, and its EndpointSlice the Service. Without a record the
+/// status of a secondary must name the address too, as far as that can be read: an owner reference may have been written by hand
+/// (SVC-1). Of cluster type, which has no Service: its status names the address.
 fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
     let lb = &wish.candidate;
     let holds = stored.record.is_some_and(|(held_by, _)| held_by.is(lb));
     holds
         || match lb.workload {
             WorkloadType::Vm => {
-                is_owner(stored.service, lb.uid)
+                let is_primary = lb.name == stored.name;
+                let is_told = is_primary || lb.names_address || !lb.is_readable;
+                ((is_told || stored.record.is_some()) && is_owner(stored.service, lb.uid))
                     || (stored.service.is_none()
                         && stored.record.is_some()
                         && lb.names_address

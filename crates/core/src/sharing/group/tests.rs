@@ -228,19 +228,39 @@ fn be_6_one_whose_spec_is_refused_stays_what_it_is_and_does_not_join() {
 
 #[test]
 fn ipa_7_without_the_record_the_owners_of_the_service_tell_whose_name_it_is() {
+    let named = |name, created| Candidate {
+        names_address: true,
+        ..candidate(name, created)
+    };
+    let unreadable = Candidate {
+        is_readable: false,
+        ..candidate("c", 3)
+    };
     let shared = service("p", &["b", "c"], &[]);
+    for c in [named("c", 3), unreadable] {
+        let stored = Stored {
+            name: "p",
+            lbs: vec![
+                wish(named("b", 2), 80, None),
+                wish(c, 443, None),
+                wish(candidate("p", 9), 8080, None),
+            ],
+            service: Some(&shared),
+            record: None,
+        };
+        let expected = ["b holds", "c shares", "p has its name in vain"];
+        assert_eq!(say(&stored), expected);
+    }
     let stored = Stored {
         name: "p",
         lbs: vec![
-            wish(candidate("b", 2), 80, None),
-            wish(candidate("c", 3), 443, None),
+            wish(named("b", 2), 80, None),
+            wish(named("c", 3), 443, None),
             wish(candidate("p", 9), 8080, None),
         ],
         service: Some(&shared),
         record: None,
     };
-    let expected = ["b holds", "c shares", "p has its name in vain"];
-    assert_eq!(say(&stored), expected);
     // The primary is one of them.
     let shared = service("p", &["p", "b"], &[]);
     let stored = Stored {
@@ -248,6 +268,26 @@ fn ipa_7_without_the_record_the_owners_of_the_service_tell_whose_name_it_is() {
         ..stored
     };
     assert_eq!(say(&stored), ["b shares", "c shares", "p holds"]);
+}
+
+#[test]
+fn svc_1_an_owner_reference_that_was_written_by_hand_makes_no_member() {
+    let shared = service("p", &["b"], &[]);
+    let primary = Candidate {
+        workload: WorkloadType::Cluster,
+        ..candidate("p", 9)
+    };
+    let stored = Stored {
+        name: "p",
+        lbs: vec![wish(candidate("b", 2), 80, None), wish(primary, 80, None)],
+        service: Some(&shared),
+        record: None,
+    };
+    let [b, p] = &say(&stored)[..] else {
+        panic!("{stored:?}");
+    };
+    assert!(b.starts_with("b: ") && b.contains("type"), "{b}");
+    assert_eq!(p, "p holds");
 }
 
 #[test]

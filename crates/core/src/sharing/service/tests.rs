@@ -1,4 +1,5 @@
-use harvester_lb_object::Key;
+use harvester_lb_ipam::{Micros, Owner, Phase, Record, RecordSpec};
+use harvester_lb_object::{Key, Version};
 use serde_json::{Value, json};
 
 use super::*;
@@ -54,6 +55,22 @@ fn service(owners: &[&str], ports: &[(u16, &str)]) -> Service {
     }))
 }
 
+/// The record of the Service's address.
+fn record() -> Record {
+    Record {
+        spec: RecordSpec {
+            addr: "10.0.0.2".parse().unwrap(),
+            pool: "p".into(),
+            owner: Owner::new("ns", "web", "u-web"),
+            phase: Phase::Bound,
+            bound_at: Micros(1),
+            released_at: None,
+            group: None,
+        },
+        version: Version(1),
+    }
+}
+
 /// Owners and ports in a few words. `primary`: names of its ports.
 fn say(
     service: Option<&Service>,
@@ -67,7 +84,8 @@ fn say(
         secondary: None,
         is_left_alone: false,
     });
-    let snapshot = Snapshot::of(&key, parties.collect(), service, &[]);
+    let records = [record()];
+    let snapshot = Snapshot::of(&key, parties.collect(), service, &records);
     let primary = primary.map(|ports| {
         let port = |(port, name): &(u16, &str)| DesiredPort {
             name: (*name).to_owned(),

@@ -416,5 +416,30 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
                 .concat(),
             ),
         ),
+        (
+            "a Service whose only owner was written by hand makes no group",
+            plan(
+                Style {
+                    watch: [2, 2, 10, 10, 2, 40, 2, 10],
+                    take: 44,
+                    progress: 72,
+                    user: 6,
+                    cluster: 24,
+                    late: 5,
+                    workers: 5,
+                    ..SMOOTH
+                },
+                &[
+                    Act::CreateLb(0, lb(true, None)),
+                    Act::CreateVmi(1, 5, 2),
+                    Act::CreateLb(2, of_dhcp()),
+                    Act::CreateLb(1, held_up(of_dhcp())),
+                    Act::Ask(0, Asked::Primary(1)),
+                    Act::ShareService(1, 0),
+                    Act::DeleteLb(1),
+                    Act::RecreateLb(1, of_project(false, Some(1))),
+                ],
+            ),
+        ),
     ]
 }
