@@ -36,7 +36,6 @@ pub fn registry() -> prometheus::Result<Registry> {
 /// Each of its functions: an invalid definition, or a name that is registered already.
 pub struct Register<'a>(pub &'a Registry);
 
-#[allow(clippy::missing_errors_doc, reason = "they have one in common")]
 impl Register<'_> {
     /// A counter.
     pub fn counter(&self, name: &str, help: &str) -> prometheus::Result<IntCounter> {

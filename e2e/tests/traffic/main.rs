@@ -13,7 +13,6 @@ use harvester_lb_e2e::run;
 use harvester_lb_testkit::TestClusterOptions;
 
 mod commands;
-#[allow(dead_code, reason = "the examples run in `traffic-harvester`")]
 mod documents;
 mod leases;
 mod operator;

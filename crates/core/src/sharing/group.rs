@@ -160,14 +160,14 @@ fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
     let holds = stored.record.is_some_and(|(held_by, _)| held_by.is(lb));
     holds
         || match lb.workload {
+            WorkloadType::Vm if stored.service.is_some() => {
+                let is_told = lb.name == stored.name || lb.names_address || !lb.is_readable;
+                (is_told || stored.record.is_some()) && is_owner(stored.service, lb.uid)
+            }
             WorkloadType::Vm => {
-                let is_primary = lb.name == stored.name;
-                let is_told = is_primary || lb.names_address || !lb.is_readable;
-                ((is_told || stored.record.is_some()) && is_owner(stored.service, lb.uid))
-                    || (stored.service.is_none()
-                        && stored.record.is_some()
-                        && lb.names_address
-                        && wish.slice.is_some_and(|slice| is_of(slice, stored.name)))
+                stored.record.is_some()
+                    && lb.names_address
+                    && wish.slice.is_some_and(|slice| is_of(slice, stored.name))
             }
             WorkloadType::Cluster => lb.names_address,
         }

@@ -178,4 +178,4 @@ fn candidate<'a>(party: Party<'a>, group: &str, record: Option<&Record>) -> Cand
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -18,6 +18,18 @@ use serde_json::json;
 use super::group::{KEY, carries, has_role, layout, name_primary, naming, on_ports, serves, stage};
 use crate::support::{RuleHelpers, cluster};
 
+/// Two join the group of `web`, the later one in another second: so it is the younger one.
+async fn b_and_c_join(world: &World, ns: &str, address: &str) -> anyhow::Result<()> {
+    for (name, port) in [("b", 81), ("c", 82)] {
+        world
+            .lb_with(naming(ns, name, "web"), on_ports(ns, "web", &[port]))
+            .await?;
+        serves(world, ns, name, address).await?;
+        harvester_lb_e2e::waits::next_second().await;
+    }
+    Ok(())
+}
+
 pub(super) async fn shr_5_the_address_outlives_its_primary(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
@@ -27,13 +39,7 @@ pub(super) async fn shr_5_the_address_outlives_its_primary(
         .announced(ns, "web", on_ports(ns, "web", &[80]))
         .await?;
     let service = world.services(ns).get("web").await?;
-    for (name, port) in [("b", 81), ("c", 82)] {
-        world
-            .lb_with(naming(ns, name, "web"), on_ports(ns, "web", &[port]))
-            .await?;
-        serves(&world, ns, name, &address).await?;
-        harvester_lb_e2e::waits::next_second().await;
-    }
+    b_and_c_join(&world, ns, &address).await?;
     world.delete_lb(ns, "web").await?;
     let now = carries(&world, ns, "web", &[81, 82], &["b", "c"]).await?;
     assert_eq!(now.metadata.uid, service.metadata.uid);
@@ -127,13 +133,7 @@ pub(super) async fn shr_5_an_older_one_joins_and_the_holder_drops_out(
     let address = world
         .announced(ns, "web", on_ports(ns, "web", &[80]))
         .await?;
-    for (name, port) in [("b", 81), ("c", 82)] {
-        world
-            .lb_with(naming(ns, name, "web"), on_ports(ns, "web", &[port]))
-            .await?;
-        serves(&world, ns, name, &address).await?;
-        harvester_lb_e2e::waits::next_second().await;
-    }
+    b_and_c_join(&world, ns, &address).await?;
     world.delete_lb(ns, "web").await?;
     has_role(&world, ns, "b", "Holder").await?;
     let join = name_primary(Some("web"));

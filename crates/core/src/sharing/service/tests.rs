@@ -1,21 +1,9 @@
-use harvester_lb_ipam::{Micros, Owner, Phase, Record, RecordSpec};
-use harvester_lb_object::{Key, Version};
+use harvester_lb_object::Key;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::cached::Lb;
-
-/// Annotations that name this primary.
-fn annotations(primary: Option<&str>) -> Value {
-    match primary {
-        Some(name) => json!({ keys::ANNOTATION_PRIMARY: name }),
-        None => json!({}),
-    }
-}
-
-fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
-    serde_json::from_value(value).unwrap()
-}
+use crate::sharing::snapshot::tests::{annotations, object, record};
 
 /// One of VM type with listeners on these ports, made in this second.
 fn lb(name: &str, primary: Option<&str>, second: u8, ports: &[u16]) -> Lb {
@@ -55,22 +43,6 @@ fn service(owners: &[&str], ports: &[(u16, &str)]) -> Service {
     }))
 }
 
-/// The record of the Service's address.
-fn record() -> Record {
-    Record {
-        spec: RecordSpec {
-            addr: "10.0.0.2".parse().unwrap(),
-            pool: "p".into(),
-            owner: Owner::new("ns", "web", "u-web"),
-            phase: Phase::Bound,
-            bound_at: Micros(1),
-            released_at: None,
-            group: None,
-        },
-        version: Version(1),
-    }
-}
-
 /// Owners and ports in a few words. `primary`: names of its ports.
 fn say(
     service: Option<&Service>,
@@ -84,7 +56,7 @@ fn say(
         secondary: None,
         is_left_alone: false,
     });
-    let records = [record()];
+    let records = [record("10.0.0.2", "web", None)];
     let snapshot = Snapshot::of(&key, parties.collect(), service, &records);
     let primary = primary.map(|ports| {
         let port = |(port, name): &(u16, &str)| DesiredPort {

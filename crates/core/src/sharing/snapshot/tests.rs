@@ -7,18 +7,18 @@ use super::*;
 use crate::sharing::telling::Shared;
 
 /// Annotations that name this primary.
-fn annotations(primary: Option<&str>) -> Value {
+pub(in crate::sharing) fn annotations(primary: Option<&str>) -> Value {
     match primary {
         Some(name) => json!({ keys::ANNOTATION_PRIMARY: name }),
         None => json!({}),
     }
 }
 
-fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
+pub(in crate::sharing) fn object<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }
 
-fn record(addr: &str, owner: &str, group: Option<&str>) -> Record {
+pub(in crate::sharing) fn record(addr: &str, owner: &str, group: Option<&str>) -> Record {
     Record {
         spec: RecordSpec {
             addr: addr.parse().unwrap(),
