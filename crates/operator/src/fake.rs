@@ -186,6 +186,9 @@ impl FakeApiServer {
         let Some(present) = objects.get(&path).cloned() else {
             return failure(404, "NotFound");
         };
+        if !is_as_expected(&present, &body) {
+            return failure(409, "Conflict");
+        }
         if method == Method::DELETE {
             objects.remove(&path);
             return (200, present);
@@ -206,6 +209,22 @@ impl FakeApiServer {
         objects.insert(path, changed.clone());
         (200, changed)
     }
+}
+
+/// Whether an object is the one that a patch or a deletion is for: it has the uid and the resource version that the request names.
+fn is_as_expected(present: &Value, body: &Value) -> bool {
+    let replaced = |path: &str| {
+        let mut operations = body.as_array()?.iter();
+        let of_path = operations.find(|it| it["path"] == format!("/metadata/{path}"))?;
+        of_path.get("value")
+    };
+    ["uid", "resourceVersion"].into_iter().all(|name| {
+        let expected = replaced(name).or_else(|| {
+            let of_deletion = body.get("preconditions").and_then(|it| it.get(name));
+            of_deletion.or_else(|| body.get("metadata")?.get(name))
+        });
+        expected.is_none_or(|it| it.is_null() || *it == present["metadata"][name])
+    })
 }
 
 /// A fence that is always open or always closed.

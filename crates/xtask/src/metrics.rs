@@ -207,8 +207,12 @@ fn of_code(source: &str) -> Families {
     families
 }
 
-/// The type of a metric family, from the words before the call.
+/// The type of a metric family, from the words before the call. A parenthesis that does not follow a word is no call: it would
+/// be taken for one of the call before it.
 fn kind(before: &[Token]) -> Option<&'static str> {
+    if !matches!(before.last(), Some(Token::Word(_))) {
+        return None;
+    }
     let words: Vec<&str> = before
         .iter()
         .rev()

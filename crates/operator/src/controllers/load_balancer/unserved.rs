@@ -140,11 +140,19 @@ async fn keep_address(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(),
     let stored = ctx.index.stores.lbs.get(key);
     // With the status that was just written.
     let newest = match stored.as_deref() {
-        Some(Lb::Valid(newest)) => newest,
+        Some(Lb::Valid(newest)) if is_as_decided(lb, newest) => newest,
         _ => lb,
     };
     end_earlier_service(ctx, key, newest, &further).await?;
     release::release_extra_records(ctx, key, newest, further).await
+}
+
+/// Whether what was decided from a copy of a load balancer holds for this one too: it differs only in what no decision about its
+/// records rests on. One of the name that was created meanwhile has other records to keep (IPA-3).
+fn is_as_decided(copy: &LoadBalancer, newest: &LoadBalancer) -> bool {
+    spec::request(copy) == spec::request(newest)
+        && copy.spec == newest.spec
+        && copy.metadata.annotations == newest.metadata.annotations
 }
 
 /// Deletes the Service of an earlier load balancer of the name, whose address is to be released (REL-3): the garbage collector leaves it

@@ -122,6 +122,23 @@ async fn rel_3_the_objects_of_a_recreated_one_are_not_deleted() {
     }
 }
 
+/// As on a new leader whose watch of load balancers was dead: the copy is refused, and a later one of its name is served.
+#[tokio::test]
+async fn ipa_3_an_old_refused_copy_releases_nothing_of_a_recreated_one() {
+    let (mut copy, mut now) = (named("vm"), named("vm"));
+    now["metadata"]["resourceVersion"] = "9".into();
+    copy["metadata"]["uid"] = "u-earlier".into();
+    copy["spec"]["listeners"] = json!([]);
+    copy["status"] = json!({});
+    let (server, ctx) = leader_with_record(&copy, &now);
+    let earlier = record("10.0.0.3", 7, "Bound", "u-earlier");
+    server.put(&RECORD.replace("10.0.0.2", "10.0.0.3"), earlier.clone());
+    knows(&ctx, 7, &earlier);
+    let outcome = reconcile(&ctx, &key()).await;
+    assert!(is_conflict(&outcome), "{outcome:?}");
+    assert_eq!(server.get(RECORD).unwrap()["spec"]["phase"], "Bound");
+}
+
 /// A late write, or one of an earlier leader, has made the Service show an address that the load balancer has left.
 #[tokio::test]
 async fn ipa_3_what_only_the_current_service_shows_is_not_released() {
