@@ -5,7 +5,7 @@
 //! |---|---|---|---|
 //! | none | created Pending | | |
 //! | Pending | a client runs; Bound with its lease | deleted | deleted |
-//! | Bound | the client renews; Pending when the lease is lost | Releasing | Releasing |
+//! | Bound | the client renews; Pending when the lease is lost | Releasing | Releasing; of one that stays as it is the client renews, Releasing when the lease is lost |
 //! | Releasing, not served | RELEASE, then Pending | RELEASE, then deleted | RELEASE, then Released |
 //! | Releasing, served | the client renews | the client renews | the client renews |
 //! | Released | Pending | deleted | deleted once kube-vip's Service names an address |
@@ -122,15 +122,6 @@ fn with_lease(record: &LeaseSpec, lease: Lease, wish: &Wish<'_>, now: Micros) ->
     }
 }
 
-/// Starts a client, if the load balancer asks for a lease.
-const fn run(mode: Mode, wish: &Wish<'_>) -> Step {
-    match (mode, wish) {
-        // One that is being deleted keeps its lease as long as it is there.
-        (Mode::Builtin, Wish::Lease { .. } | Wish::Unchanged) => Step::Run(Guard::NotKubeVips),
-        _ => Step::Rest,
-    }
-}
-
 /// DHC-5: the address may be served, and the copies of a new leader may be behind.
 const fn decline(lease: &Lease, holder: &Holder) -> Step {
     Step::Decline(Guard::Held(lease.address), lease.address, holder.conflict())
@@ -149,7 +140,7 @@ fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: 
         } else if matches!(wish, Wish::Unchanged) {
             Step::Rest
         } else {
-            run(situation.mode, wish)
+            Step::Run(Guard::NotKubeVips)
         };
     };
     if !client.is_of(record) {
@@ -195,7 +186,8 @@ fn bound(
         return Step::Write(guard(wish), spec);
     }
     let Some(client) = situation.client else {
-        return run(situation.mode, wish);
+        // What stays as it is keeps its lease in both modes (ALC-10, BE-6).
+        return Step::Run(Guard::NotKubeVips);
     };
     if !client.is_of(record) {
         return Step::Stop;
@@ -211,6 +203,11 @@ fn bound(
             Step::Write(guard(wish), with_lease(record, held, wish, now))
         }
         (Some(held), _) => Step::Write(Guard::None, with_lease(record, held, wish, now)),
+        // Another one is for kube-vip to ask for.
+        (None, _) if situation.mode == Mode::KubeVip => {
+            let ended = with_phase(record, LeasePhase::Releasing(lease.ended(now)));
+            Step::Release(Guard::None, Some(ended))
+        }
         (None, loss) => {
             let is_ours = loss != Some(Loss::Conflict) && situation.holder.is_none();
             let wanted = is_ours.then_some(lease.address);

@@ -22,8 +22,8 @@
 //!   REBOOTING any server's NAK counts, as in RFC 2131.
 //! - An ACK for another address than the one requested is ignored: a server that wants the client to move sends a NAK. The
 //!   client goes on asking until T2 and the expiry.
-//! - The ARP probe (DHC-5) is for an address that this load balancer has not had before. One that it had may still be
-//!   announced by kube-vip for a moment, and would be declined.
+//! - The ARP probe (DHC-5) is for an address that this load balancer has not had within the last minute. One that it had may
+//!   still be announced by kube-vip for a moment, and would be declined.
 //! - RENEWING and REBINDING use a new transaction id for each message, which RFC 2131 leaves to the client, so that it is
 //!   known which message an ACK answers and the lease is not counted from a later one.
 //!
@@ -44,7 +44,7 @@ use super::identity::Identity;
 use super::lease::{Deadlines, Lease, LeaseTimes};
 use super::output::{Conflict, Event, Input, Loss, Output};
 use super::random::Random;
-use super::timing::{DECLINE_WAIT, REBOOT_SPREAD, TWIN_WAIT};
+use super::timing::{DECLINE_WAIT, KNOWN_FOR, REBOOT_SPREAD, TWIN_WAIT};
 
 pub use self::state::StateName;
 
@@ -64,6 +64,8 @@ pub struct Client {
     wanted: Option<Ipv4Addr>,
     /// The last address that was held, or that is asked for because the load balancer had it: not probed.
     known: Option<Ipv4Addr>,
+    /// From when on it is probed all the same; none while it is held.
+    known_until: Option<Duration>,
     /// NAKs of offered addresses since the last lease.
     refusals: u32,
     wakeup: Option<Duration>,
@@ -93,6 +95,7 @@ impl Client {
             held,
             wanted: known.or(wanted),
             known: known.or(wanted),
+            known_until: known.is_none().then(|| now.mono.saturating_add(KNOWN_FOR)),
             refusals: 0,
             wakeup: None,
         }
@@ -174,7 +177,10 @@ impl Client {
         self.state = State::Init { at: now.mono };
         self.expire(now, out);
         if self.held.is_some() {
-            let at = now.mono.saturating_add(self.random.up_to(REBOOT_SPREAD));
+            let deadlines = self.held.and_then(|held| held.deadlines);
+            let left = deadlines.map(|it| it.expire.saturating_sub(now.mono));
+            let spread = left.map_or(REBOOT_SPREAD, |left| REBOOT_SPREAD.min(left / 4));
+            let at = now.mono.saturating_add(self.random.up_to(spread));
             self.state = State::Rebooting(Exchange {
                 xid: self.random.xid(),
                 began: at,
@@ -189,14 +195,15 @@ impl Client {
     /// DHC-3: at the expiry the lease is lost, and the client starts over at once. It asks for the same address.
     fn expire(&mut self, now: Now, out: &mut Vec<Output>) {
         if self.held.is_some_and(|held| held.is_over(now)) {
-            self.lose(Loss::Expired, out);
+            self.lose(Loss::Expired, now, out);
             self.state = State::Init { at: now.mono };
         }
     }
 
     /// The address is not served any more (DHC-3).
-    fn lose(&mut self, loss: Loss, out: &mut Vec<Output>) {
+    fn lose(&mut self, loss: Loss, now: Now, out: &mut Vec<Output>) {
         if let Some(held) = self.held.take() {
+            self.known_until = Some(now.mono.saturating_add(KNOWN_FOR));
             let address = held.lease.address;
             if loss == Loss::Expired {
                 out.push(Output::Event(Event::Expired(address)));
@@ -228,6 +235,7 @@ impl Client {
         let is_new = self.held.is_none();
         self.held = Some(held);
         self.known = Some(lease.address);
+        self.known_until = None;
         self.wanted = Some(lease.address);
         self.refusals = 0;
         self.state = State::Bound;
@@ -251,7 +259,7 @@ impl Client {
         else {
             return;
         };
-        self.lose(Loss::Conflict, out);
+        self.lose(Loss::Conflict, now, out);
         let pause = if conflict == Conflict::Twin {
             TWIN_WAIT
         } else {
@@ -282,6 +290,11 @@ impl Client {
             out.push(Output::Event(Event::Released(address)));
         }
         self.state = State::Stopped;
+    }
+
+    /// Whether an address is that of the load balancer, which kube-vip may announce at the moment.
+    fn is_known(&self, address: Ipv4Addr, now: Now) -> bool {
+        self.known == Some(address) && self.known_until.is_none_or(|until| now.mono < until)
     }
 
     /// When something is due next.

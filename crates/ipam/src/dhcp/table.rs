@@ -56,6 +56,8 @@ pub enum Effect {
     Event(Event),
     /// Count an ignored reply.
     Ignored(Ignored),
+    /// Nothing: its state is another one, which no other effect of it says.
+    State,
 }
 
 /// A command to one client.
@@ -306,7 +308,12 @@ impl Table {
         let Some(row) = self.rows.get_mut(uid) else {
             return false;
         };
+        let state = row.client.state();
         row.client.handle(input, now, &mut self.outputs);
+        if self.outputs.is_empty() && row.client.state() != state {
+            let (uid, effect) = (uid.clone(), Effect::State);
+            out.push(Action { uid, effect });
+        }
         let hardware = row.client.identity().hardware;
         let keys = Keys {
             reply: row.client.xid().map(|xid| (xid, hardware)),

@@ -38,9 +38,13 @@ pub(super) const DECLINE_WAIT: Duration = Duration::from_secs(10);
 pub(super) const TWIN_WAIT: Duration = Duration::from_secs(64);
 
 /// Longest random delay before the first REQUEST in REBOOTING (RFC 2131, 4.4.1, has 1 to 10 s before a DISCOVER): after a
-/// start a thousand clients ask within these. They serve meanwhile. A first DISCOVER is sent at once: users create load
+/// start a thousand clients ask within these. They serve meanwhile. At most a quarter of the time that the lease has left. A first DISCOVER is sent at once: users create load
 /// balancers one at a time.
 pub(super) const REBOOT_SPREAD: Duration = Duration::from_secs(10);
+
+/// How long after its lease an address counts as that of the load balancer, and is not probed: kube-vip may still announce it. Later
+/// another host may have it (DHC-5).
+pub(super) const KNOWN_FOR: Duration = Duration::from_mins(1);
 
 /// RFC 2131, 4.4.5: shortest pause in RENEWING and REBINDING.
 const RENEWAL_PAUSE: Duration = Duration::from_mins(1);

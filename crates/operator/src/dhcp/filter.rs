@@ -22,6 +22,8 @@ const METADATA: u32 = 0xffff_f000;
 const PACKET_TYPE: u32 = METADATA + 4;
 /// Whether the network card or the kernel has taken a VLAN tag off.
 const IS_TAGGED: u32 = METADATA + 48;
+/// The VLAN tag that was taken off.
+const TAG: u32 = METADATA + 44;
 /// `PACKET_OUTGOING`: sent by this host.
 const OUTGOING: u32 = 4;
 const ARP: u32 = 0x0806;
@@ -30,6 +32,8 @@ const UDP: u32 = 17;
 /// Where the IPv4 header begins.
 const IP: u32 = 14;
 const FRAGMENT_OFFSET: u32 = 0x1fff;
+/// The number of the VLAN in a tag; 0 if the tag has a priority alone, and the frame is of no VLAN (IEEE 802.1Q).
+const VLAN: u32 = 0x0fff;
 
 const LOAD_WORD: u16 = 0x20;
 const LOAD_HALF: u16 = 0x28;
@@ -56,14 +60,16 @@ const fn jump(code: u16, value: u32, then: u8, otherwise: u8) -> Instruction {
 }
 
 /// Instructions of [`PROGRAM`].
-pub const LENGTH: usize = 16;
+pub const LENGTH: usize = 18;
 
 /// The filter. Frames of another VLAN belong to another network, and what this host sends is no answer.
 pub const PROGRAM: [Instruction; LENGTH] = [
     load(LOAD_WORD, PACKET_TYPE),
-    jump(IF_EQUAL, OUTGOING, 13, 0),
+    jump(IF_EQUAL, OUTGOING, 15, 0),
     load(LOAD_WORD, IS_TAGGED),
-    jump(IF_EQUAL, 0, 0, 11),
+    jump(IF_EQUAL, 0, 2, 0),
+    load(LOAD_WORD, TAG),
+    jump(IF_ANY_BIT, VLAN, 11, 0),
     load(LOAD_HALF, 12),
     jump(IF_EQUAL, ARP, 8, 0),
     jump(IF_EQUAL, IPV4, 0, 8),

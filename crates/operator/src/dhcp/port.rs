@@ -352,7 +352,7 @@ impl Port {
                     self.probe(&uid, address);
                     actions.extend(self.actions.drain(..));
                 }
-                Effect::Record(_) => {}
+                Effect::Record(_) | Effect::State => {}
                 Effect::Lost { loss, .. } => self.clients.lost(&uid, loss),
                 Effect::Event(event) => {
                     report::event(&self.around, &mut self.clients, &uid, &event);

@@ -167,6 +167,10 @@ async fn take(
             if !is_confirmed(ctx, owner, situation, guard).await? {
                 return Ok(WAIT);
             }
+            // An earlier leader may have asked for the address again: a RELEASE would end that lease.
+            if !is_current(ctx, record).await? {
+                return Ok(Next::Again);
+            }
             return release(ctx, record, next).await;
         }
         (Step::Delete(guard), Some(record)) => {

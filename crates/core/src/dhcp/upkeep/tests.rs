@@ -181,7 +181,7 @@ fn dhc_1_an_invalid_annotation_begins_nothing_and_changes_nothing() {
         mode: Mode::KubeVip,
         ..Case::of(invalid(), Some(LeasePhase::Bound(lease(A))), None)
     };
-    assert_eq!(kube_vip.step(), Step::Rest);
+    assert_eq!(kube_vip.step(), Step::Run(Guard::NotKubeVips));
 }
 
 #[test]
@@ -195,6 +195,31 @@ fn dhc_2_a_recorded_lease_is_continued() {
         Step::Run(Guard::NotKubeVips)
     );
     assert_eq!(keeps(LeasePhase::Pending), Step::Rest);
+}
+
+/// Its spec is refused, or a finalizer holds its deletion, and the mode was changed meanwhile (ALC-10, BE-6).
+#[test]
+fn dhc_6_what_stays_as_it_is_is_renewed_in_mode_kube_vip_until_it_is_lost() {
+    let case = |client| Case {
+        mode: Mode::KubeVip,
+        ..Case::of(
+            Some(Claim::Unchanged),
+            Some(LeasePhase::Bound(lease(A))),
+            client,
+        )
+    };
+    assert_eq!(case(None).step(), Step::Run(Guard::NotKubeVips));
+    let renews = case(Some(client(Some(lease(A)))));
+    assert_eq!(renews.step(), Step::Rest);
+    let lost = ClientView {
+        loss: Some(Loss::Nak),
+        ..client(None)
+    };
+    let ended = record(LeasePhase::Releasing(lease(A).ended(NOW)));
+    assert_eq!(
+        case(Some(lost)).step(),
+        Step::Release(Guard::None, Some(ended))
+    );
 }
 
 #[test]

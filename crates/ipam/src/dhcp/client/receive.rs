@@ -83,7 +83,7 @@ impl Client {
         Ok(())
     }
 
-    /// DHC-5: an offered address is acknowledged. Unless the client had it before, it is probed first.
+    /// DHC-5: an offered address is acknowledged. Unless the client had it until a moment ago, it is probed first.
     fn acknowledged(
         &mut self,
         reply: &Reply,
@@ -100,7 +100,7 @@ impl Client {
         if grant.is_over(now) {
             return Err(Ignored::ShortLease);
         }
-        if self.known == Some(offer.address) {
+        if self.is_known(offer.address, now) {
             self.hold(grant, out);
         } else {
             self.probe(grant, 0, now, out);
@@ -123,7 +123,7 @@ impl Client {
         let address = address.ok_or(Ignored::State)?;
         let grant = self.granted(reply, source, Duration::ZERO, exchange, address, now)?;
         if grant.is_over(now) {
-            self.lose(Loss::Expired, out);
+            self.lose(Loss::Expired, now, out);
             self.state = State::Init { at: now.mono };
         } else {
             self.hold(grant, out);
@@ -186,7 +186,7 @@ impl Client {
             self.refusals = self.refusals.saturating_add(1);
             now.mono.saturating_add(pause)
         };
-        self.lose(Loss::Nak, out);
+        self.lose(Loss::Nak, now, out);
         self.state = State::Init { at };
         Ok(())
     }

@@ -72,8 +72,12 @@ impl Bench {
     }
 
     fn wanting(record: Option<Lease>, wanted: Option<Ipv4Addr>) -> Self {
+        Self::seeded(record, wanted, 7)
+    }
+
+    fn seeded(record: Option<Lease>, wanted: Option<Ipv4Addr>, seed: u64) -> Self {
         Self {
-            client: Client::new(identity(), record, wanted, 7, at(secs(0), 0)),
+            client: Client::new(identity(), record, wanted, seed, at(secs(0), 0)),
             mono: secs(0),
             ahead: 0,
             sent: None,

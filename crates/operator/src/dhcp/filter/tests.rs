@@ -6,7 +6,8 @@ use super::*;
 #[derive(Clone, Copy, Default)]
 struct Metadata {
     kind: u32,
-    is_tagged: u32,
+    /// The VLAN tag, if there is one.
+    tag: Option<u32>,
 }
 
 /// What the kernel does with the instructions of the filter: whether it leaves a frame.
@@ -33,7 +34,8 @@ fn passes(frame: &[u8], metadata: Metadata) -> bool {
         let jump = |holds: bool| usize::from(if holds { then } else { otherwise });
         let loaded = match code {
             LOAD_WORD if k == PACKET_TYPE => Some(metadata.kind),
-            LOAD_WORD if k == IS_TAGGED => Some(metadata.is_tagged),
+            LOAD_WORD if k == IS_TAGGED => Some(u32::from(metadata.tag.is_some())),
+            LOAD_WORD if k == TAG => Some(metadata.tag.unwrap_or_default()),
             LOAD_HALF => load(k, 2),
             LOAD_BYTE => load(k, 1),
             LOAD_HALF_INDEXED => load(index + k, 2),
@@ -73,20 +75,21 @@ fn ipv4(words: u8, protocol: u8, fragment: u16, port: u16) -> Vec<u8> {
 #[test]
 fn dhc_1_the_filter_leaves_arp_and_dhcp_to_clients() {
     let plain = Metadata::default();
-    let (own, tagged) = (
-        Metadata { kind: 4, ..plain },
-        Metadata {
-            is_tagged: 1,
-            ..plain
-        },
-    );
+    let own = Metadata { kind: 4, ..plain };
+    let tagged = |tag| Metadata {
+        tag: Some(tag),
+        ..plain
+    };
     let hardware = HardwareAddress([2, 0, 0, 0, 0, 1]);
     let arp = arp_frame(hardware, &Arp::probe(hardware, [192, 168, 100, 7].into()));
     let reply = ipv4(5, 17, 0, CLIENT_PORT);
     let cases = [
         ("ARP", &arp, plain, true),
         ("sent by this host", &arp, own, false),
-        ("of another VLAN", &arp, tagged, false),
+        ("of another VLAN", &arp, tagged(0x6014), false),
+        ("with a priority alone", &arp, tagged(0x6000), true),
+        ("a reply of another VLAN", &reply, tagged(1), false),
+        ("a reply with a tag of zeros", &reply, tagged(0), true),
         ("a reply", &reply, plain, true),
         ("with options", &ipv4(15, 17, 0, CLIENT_PORT), plain, true),
         (

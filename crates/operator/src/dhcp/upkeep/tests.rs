@@ -291,6 +291,26 @@ async fn dhc_2_a_new_leader_with_an_older_copy_of_the_load_balancer_moves_no_lea
     assert_eq!(phase(&api), "Releasing");
 }
 
+/// An earlier leader has given the address back, and leased it again: a RELEASE would end that lease.
+#[tokio::test]
+async fn dhc_2_a_new_leader_with_an_older_copy_of_the_record_gives_nothing_back() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_lb(&api, &ctx).await;
+    put_record(&api, &ctx, LeasePhase::Releasing(lease(later()))).await;
+    let mut now = api.get(RECORD).unwrap();
+    now["metadata"]["resourceVersion"] = "9".into();
+    now["spec"]["phase"] = "Bound".into();
+    api.put(RECORD, now);
+    reconciled(&ctx).await;
+    let seen = ctx.index.record(&owner().uid).unwrap();
+    let RecordView::Lease(seen) = &*seen else {
+        panic!("{seen:?}")
+    };
+    let phase = &seen.spec.phase;
+    assert!(matches!(phase, LeasePhase::Bound(_)), "{phase:?}");
+}
+
 /// A client of the load balancer.
 fn put_client(ctx: &Context, lease: Option<Lease>) {
     let view = ClientView {

@@ -1,10 +1,10 @@
 //! A small world around [`decide`]: a load balancer that users change, the operator that serves what the record says, a DHCP
-//! server, and a process that is killed between any two of its actions and that sees the load balancer late. All its states
-//! are visited, in every order of what may happen.
+//! server, and a process that is killed between any two of its actions and that sees the load balancer late, and after a kill the
+//! record too. All its states are visited, in every order of what may happen.
 //!
 //! What must hold in each of them:
 //! - a lease that was recorded is in the record until the server has it back, or has ended it;
-//! - a lease is given up only for what the load balancer asks for now;
+//! - a lease is given up only for what the load balancer asks for now, and given back only by the record of now;
 //! - RELEASE is sent only while no Service has the address, and, if the load balancer was taken for gone, it is;
 //! - kube-vip's client and ours never run at once for the load balancer;
 //! - from everywhere, once users rest, the world comes to rest in the state that is asked for.
@@ -27,17 +27,26 @@ enum Wanted {
     Lease,
     OtherInterface,
     Nothing,
+    /// Its spec is refused: what it has stays.
+    Refused,
     Gone,
 }
 
 impl Wanted {
-    const ALL: [Self; 4] = [Self::Lease, Self::OtherInterface, Self::Nothing, Self::Gone];
+    const ALL: [Self; 5] = [
+        Self::Lease,
+        Self::OtherInterface,
+        Self::Nothing,
+        Self::Refused,
+        Self::Gone,
+    ];
 
     fn lb(self) -> Option<LbView> {
         Some(lb(match self {
             Self::Lease => claims(None),
             Self::OtherInterface => claims(Some("eth1")),
             Self::Nothing => Claim::None,
+            Self::Refused => Claim::Unchanged,
             Self::Gone => return None,
         }))
     }
@@ -54,6 +63,10 @@ struct World {
     /// What the process believes that is wanted.
     seen: Wanted,
     record: Option<LeaseSpec>,
+    /// The record before its last change.
+    earlier: Option<LeaseSpec>,
+    /// The process believes that the record is the earlier one.
+    is_behind: bool,
     client: Option<ClientView>,
     served: Served,
     /// The lease that the server has for us, and the interface of its network.
@@ -69,6 +82,8 @@ impl World {
             wanted,
             seen: wanted,
             record: None,
+            earlier: None,
+            is_behind: false,
             client: None,
             served: Served::None,
             leased: None,
@@ -95,8 +110,24 @@ impl World {
                 },
             ));
         }
+        if self.is_behind {
+            all.push(("sees the record", self.up_to_date()));
+        }
         all.extend(self.server());
         all
+    }
+
+    fn up_to_date(&self) -> Self {
+        Self {
+            is_behind: false,
+            ..self.clone()
+        }
+    }
+
+    fn set_record(&mut self, record: Option<LeaseSpec>) {
+        if record != self.record {
+            self.earlier = std::mem::replace(&mut self.record, record);
+        }
     }
 
     /// What users and accidents may do next.
@@ -121,11 +152,21 @@ impl World {
                 after_release: None,
                 ..self.clone()
             };
-            // The first list of the next process may be older than the load balancer, or than its last change.
-            all.extend(Wanted::ALL.map(|seen| {
-                let killed = killed.clone();
-                ("killed", Self { seen, ..killed })
-            }));
+            // The first list of the next process may be older than the load balancer, or than its last change; so may that of records.
+            let is_behind = [false, self.earlier != self.record];
+            for is_behind in is_behind {
+                all.extend(Wanted::ALL.map(|seen| {
+                    let killed = killed.clone();
+                    (
+                        "killed",
+                        Self {
+                            seen,
+                            is_behind,
+                            ..killed
+                        },
+                    )
+                }));
+            }
         }
         // A NAK, or the expiry: the client and the server know.
         if let Some(client) = &self.client
@@ -203,6 +244,9 @@ impl World {
     fn operator(&self) -> Option<Self> {
         let wants = matches!(self.wanted, Wanted::Lease | Wanted::OtherInterface);
         let is_kube_vips = self.served == Served::KubeVip;
+        if self.wanted == Wanted::Refused {
+            return self.ends_lost();
+        }
         let served = match serving(self.mode, self.record.as_ref(), is_kube_vips, NOW) {
             _ if !wants => Served::None,
             Serving::Leased(address, _) => Served::Address(address),
@@ -211,6 +255,19 @@ impl World {
         };
         (served != self.served).then(|| Self {
             served,
+            ..self.clone()
+        })
+    }
+
+    /// What is served stays, unless its lease is lost.
+    fn ends_lost(&self) -> Option<Self> {
+        let Served::Address(address) = self.served else {
+            return None;
+        };
+        let phase = self.record.as_ref().map(|record| record.phase);
+        let is_held = matches!(phase, Some(LeasePhase::Bound(lease)) if lease.address == address);
+        (!is_held).then(|| Self {
+            served: Served::None,
             ..self.clone()
         })
     }
@@ -234,31 +291,47 @@ impl World {
     fn process(&self) -> Option<(&'static str, Self)> {
         let mut next = self.clone();
         if let Some(After(record)) = next.after_release.take() {
-            next.record = record;
+            next.set_record(record);
             return Some(("process", next));
         }
         let lb = self.seen.lb();
-        let recorded = self.record.as_ref().and_then(|record| record.phase.lease());
+        let copy = if self.is_behind {
+            self.earlier.as_ref()
+        } else {
+            self.record.as_ref()
+        };
+        let recorded = copy.and_then(|record| record.phase.lease());
         let situation = Situation {
             mode: self.mode,
             interfaces: &interfaces(),
             lb: lb.as_ref(),
-            record: self.record.as_ref(),
+            record: copy,
             client: self.client.as_ref(),
             is_kube_vips: self.served == Served::KubeVip,
             is_served: recorded.is_some_and(|lease| self.served == Served::Address(lease.address)),
             holder: None,
         };
-        match decide(&situation, NOW) {
+        let step = decide(&situation, NOW);
+        let guard = match &step {
             Step::Rest | Step::Decline(..) => return None,
-            Step::Create => {
-                next.record = first(lb.as_ref().unwrap(), &interfaces(), None);
-            }
+            Step::Create | Step::Stop => Guard::None,
+            Step::Run(guard)
+            | Step::Write(guard, _)
+            | Step::Delete(guard)
+            | Step::Release(guard, _) => *guard,
+        };
+        if !self.is_confirmed(guard) {
+            return None;
+        }
+        // A read before it, or the API server's refusal: then it is known.
+        if self.is_behind && step != Step::Stop {
+            return Some(("process", self.up_to_date()));
+        }
+        match step {
+            Step::Rest | Step::Decline(..) => return None,
+            Step::Create => next.set_record(first(lb.as_ref().unwrap(), &interfaces(), None)),
             Step::Stop => next.client = None,
-            Step::Run(guard) => {
-                if !self.is_confirmed(guard) {
-                    return None;
-                }
+            Step::Run(_) => {
                 assert_eq!(self.client, None, "two clients");
                 let record = self.record.as_ref().unwrap();
                 next.client = Some(ClientView {
@@ -267,28 +340,19 @@ impl World {
                     ..client(record.phase.lease().copied())
                 });
             }
-            Step::Write(guard, spec) => {
-                if !self.is_confirmed(guard) {
-                    return None;
-                }
-                let is_given_up = matches!(spec.phase, LeasePhase::Releasing(_))
-                    && !matches!(next.record.unwrap().phase, LeasePhase::Releasing(_));
-                if is_given_up {
+            Step::Write(_, spec) => {
+                let is_releasing =
+                    |record: &LeaseSpec| matches!(record.phase, LeasePhase::Releasing(_));
+                if is_releasing(&spec) && !is_releasing(self.record.as_ref().unwrap()) {
                     assert_eq!(self.seen, self.wanted, "given up by an older copy");
                 }
-                next.record = Some(spec);
+                next.set_record(Some(spec));
             }
-            Step::Delete(guard) => {
-                if !self.is_confirmed(guard) {
-                    return None;
-                }
+            Step::Delete(_) => {
                 assert_eq!(self.client, None, "a client without a record");
-                next.record = None;
+                next.set_record(None);
             }
-            Step::Release(guard, spec) => {
-                if !self.is_confirmed(guard) {
-                    return None;
-                }
+            Step::Release(_, spec) => {
                 next.give_back();
                 next.after_release = Some(After(spec));
                 return Some(("RELEASE", next));
@@ -304,6 +368,10 @@ impl World {
             return;
         }
         let record = self.record.as_ref().unwrap();
+        assert!(
+            matches!(record.phase, LeasePhase::Releasing(_)),
+            "RELEASE of a lease that is held"
+        );
         let held = client.as_ref().and_then(|client| client.lease);
         let lease = held.or_else(|| record.phase.lease().copied()).unwrap();
         let address = lease.address;
@@ -324,9 +392,9 @@ impl World {
         if self.client.is_some() {
             assert_ne!(self.served, Served::KubeVip, "kube-vip's client and ours");
             let phase = self.record.as_ref().map(|record| record.phase);
-            let is_releasing = matches!(phase, Some(LeasePhase::Releasing(_)));
+            let has_lease = matches!(phase, Some(LeasePhase::Bound(_) | LeasePhase::Releasing(_)));
             assert!(
-                self.mode == Mode::Builtin || is_releasing,
+                self.mode == Mode::Builtin || has_lease,
                 "a client in mode kube-vip"
             );
         }
@@ -344,6 +412,16 @@ impl World {
     fn is_as_wanted(&self) -> bool {
         let wants = matches!(self.wanted, Wanted::Lease | Wanted::OtherInterface);
         let phase = self.record.as_ref().map(|record| &record.phase);
+        if self.wanted == Wanted::Refused {
+            let held = self.client.as_ref().and_then(|client| client.lease);
+            return match (phase, self.served) {
+                (Some(LeasePhase::Bound(lease)), Served::None | Served::Address(_)) => {
+                    held == Some(*lease)
+                }
+                (_, Served::Address(_)) => false,
+                _ => true,
+            };
+        }
         match (wants, self.mode) {
             (false, _) => phase.is_none() && self.client.is_none() && self.leased.is_none(),
             (true, Mode::KubeVip) => phase.is_none() && self.served == Served::KubeVip,

@@ -88,3 +88,25 @@ fn dhc_2_an_expired_record_is_asked_for_anew() {
         "record .210 until Some(240), bound .210"
     );
 }
+
+#[test]
+fn dhc_5_after_a_minute_without_a_lease_the_address_is_probed() {
+    let mut bench = Bench::new(Some(record()));
+    bench.mono = secs(120);
+    bench.input(Input::Start);
+    bench.until(secs(181));
+    bench.mono = secs(181);
+    assert_eq!(bench.offer(SERVER, ADDRESS), "REQUEST .210 of .1");
+    assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
+}
+
+#[test]
+fn dhc_2_a_lease_that_ends_soon_is_confirmed_before_that() {
+    for seed in 0..100 {
+        let mut bench = Bench::seeded(Some(record()), None, seed);
+        bench.mono = secs(116);
+        bench.input(Input::Start);
+        assert_eq!(bench.sleep(), "REQUEST .210");
+        assert!(bench.mono <= secs(117), "{:?}", bench.mono);
+    }
+}
