@@ -98,7 +98,7 @@ pub struct Tuple {
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IPPoolStatus {
-    /// Number of addresses in the ranges, gateways left out.
+    /// Number of addresses in the ranges, without gateways and excluded addresses.
     #[serde(default)]
     pub total: i64,
     /// Number of addresses that are still free.
