@@ -76,6 +76,11 @@ impl<I> CachedClient<I> {
         }
     }
 
+    /// The index that has the stores.
+    pub(crate) fn index(&self) -> &I {
+        &self.index
+    }
+
     /// The underlying writer: for kinds that the index does not cache.
     pub const fn writer(&self) -> &Writer {
         &self.writer

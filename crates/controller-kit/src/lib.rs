@@ -26,6 +26,7 @@
 pub mod admin;
 pub mod backoff;
 pub mod cached_client;
+mod catch_up;
 pub mod client;
 pub mod decode_guard;
 pub mod events;

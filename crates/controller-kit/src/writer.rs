@@ -12,19 +12,23 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use harvester_lb_object::{Key, Version};
 use kube::api::{
-    DeleteParams, GetParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions,
+    DeleteParams, GetParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions,
 };
 use kube::core::request;
 use kube::{Api, Client, Resource};
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::decode_guard;
 
 /// Longest time of one request: well above what an overloaded API server needs, well below a few Lease durations.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Objects in a page of a list.
+const PAGE: u32 = 1_000;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +51,9 @@ pub enum WriteError {
     /// The API server did not answer in time or at all, or is overloaded.
     #[error("API server unavailable: {0}")]
     Unavailable(String),
+    /// The object of the answer cannot be decoded. The request was done all the same.
+    #[error("the answer of the API server cannot be decoded: {0}")]
+    Undecodable(String),
 }
 
 impl WriteError {
@@ -145,6 +152,20 @@ impl Writer {
         }
     }
 
+    /// The names and versions of all objects of a kind, page by page, not older than the last write. `next`: the token of the page.
+    pub async fn list_versions<K>(&self, next: Option<&str>) -> Result<Versions, WriteError>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let mut params = ListParams::default().limit(PAGE);
+        params.continue_token = next.map(str::to_owned);
+        let request = to(&Api::<K>::all(self.client())).list_metadata(&params);
+        let text = self.send(request).await?;
+        let page: Page = serde_json::from_str(&text)
+            .map_err(|error| WriteError::Undecodable(error.to_string()))?;
+        Ok(page.into())
+    }
+
     /// Creates an object; [`WriteError::AlreadyExists`] if there is one of its name.
     pub async fn create<K>(&self, api: &Api<K>, object: &K) -> Result<K, WriteError>
     where
@@ -234,13 +255,59 @@ fn to<K: Resource>(api: &Api<K>) -> request::Request {
 
 /// Decodes the object of an answer. On failure the request was done all the same.
 fn read<K: DeserializeOwned>(text: &str) -> Result<K, WriteError> {
-    let unreadable = |error| {
-        WriteError::Unavailable(format!(
-            "the answer of the API server cannot be decoded: {error}"
-        ))
-    };
-    let object = decode_guard::decode(text).map_err(|error| unreadable(error.to_string()))?;
-    object.map_err(|invalid| unreadable(invalid.error))
+    let object =
+        decode_guard::decode(text).map_err(|error| WriteError::Undecodable(error.to_string()))?;
+    object.map_err(|invalid| WriteError::Undecodable(invalid.error))
+}
+
+/// The names and versions of some objects.
+#[derive(Debug)]
+pub struct Versions {
+    /// The objects.
+    pub objects: Vec<(Key, Version)>,
+    /// The token of the next page; `None` after the last one.
+    pub next: Option<String>,
+}
+
+/// What is read of a list of metadata. All else is skipped at any depth.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: PageMeta,
+    items: Vec<Item>,
+}
+
+#[derive(Default, Deserialize)]
+struct PageMeta {
+    #[serde(rename = "continue", default)]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: ItemMeta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ItemMeta {
+    #[serde(default)]
+    namespace: String,
+    name: String,
+    resource_version: Option<String>,
+}
+
+impl From<Page> for Versions {
+    fn from(page: Page) -> Self {
+        let object = |Item { metadata }| {
+            let version = Version::parse(metadata.resource_version.as_deref());
+            (Key::new(metadata.namespace, metadata.name), version)
+        };
+        Self {
+            objects: page.items.into_iter().map(object).collect(),
+            next: page.metadata.next.filter(|next| !next.is_empty()),
+        }
+    }
 }
 
 /// Any request, with a timeout.
@@ -323,6 +390,29 @@ mod tests {
         assert_eq!(object.data.unwrap()["k"], "v");
         let error = read::<ConfigMap>(r#"{"data":7}"#).unwrap_err().to_string();
         assert!(error.contains("cannot be decoded: data: "), "{error}");
+    }
+
+    #[test]
+    fn versions_are_read_of_objects_of_any_kind() {
+        let deep = format!("{}1{}", r#"{"f:a":"#.repeat(5_000), "}".repeat(5_000));
+        let text = format!(
+            r#"{{"kind":"PartialObjectMetadataList","metadata":{{"continue":"c","resourceVersion":"9"}},"items":[
+            {{"metadata":{{"namespace":"n","name":"a","resourceVersion":"7","managedFields":[{{"fieldsV1":{deep}}}]}}}},
+            {{"metadata":{{"name":"b","resourceVersion":"8"}}}}]}}"#
+        );
+        let page: Page = serde_json::from_str(&text).unwrap();
+        let versions = Versions::from(page);
+        assert_eq!(
+            versions.objects,
+            [
+                (Key::new("n", "a"), Version(7)),
+                (Key::new("", "b"), Version(8))
+            ]
+        );
+        assert_eq!(versions.next.as_deref(), Some("c"));
+        let last: Page =
+            serde_json::from_str(r#"{"metadata":{"continue":""},"items":[]}"#).unwrap();
+        assert_eq!(Versions::from(last).next, None);
     }
 
     #[tokio::test(start_paused = true)]

@@ -248,7 +248,7 @@ impl World {
                     let before = self.records.remove(&uid).unwrap();
                     assert_eq!(before.address, address);
                 }
-                Effect::Probe(_) | Effect::Event(_) | Effect::Ignored(_) => {}
+                Effect::Probe(_) | Effect::Event(_) | Effect::Ignored(_) | Effect::State => {}
             }
         }
     }

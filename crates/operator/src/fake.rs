@@ -31,6 +31,8 @@ pub(crate) struct ReceivedRequest {
     pub(crate) query: String,
     /// Null if there is none.
     pub(crate) body: Value,
+    /// Of the objects the metadata alone is asked for.
+    pub(crate) of_metadata: bool,
 }
 
 /// Status code and body of a response.
@@ -56,6 +58,8 @@ where
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect_bytes().await?;
+            let accepts = head.headers.get(http::header::ACCEPT);
+            let accepts = accepts.and_then(|it| it.to_str().ok());
             let (code, body) = answer(ReceivedRequest {
                 method: head.method,
                 path: head.uri.path().to_owned(),
@@ -66,6 +70,7 @@ where
                     .trim_start_matches('&')
                     .to_owned(),
                 body: serde_json::from_slice(&body).unwrap_or_default(),
+                of_metadata: accepts.is_some_and(|it| it.contains("PartialObjectMetadata")),
             })
             .await;
             let answer = Response::builder().status(code);
@@ -148,7 +153,11 @@ impl FakeApiServer {
     /// The answer to a request.
     pub(crate) fn answer(&self, request: ReceivedRequest) -> Answer {
         let ReceivedRequest {
-            method, path, body, ..
+            method,
+            path,
+            body,
+            of_metadata,
+            ..
         } = request;
         if path.contains("/events") {
             self.events.lock().push(body.clone());
@@ -168,6 +177,9 @@ impl FakeApiServer {
             return failure(403, "Forbidden");
         }
         let mut objects = self.objects.lock();
+        if of_metadata && let Some(items) = listed(&objects, &path) {
+            return (200, json!({"metadata": {}, "items": items}));
+        }
         if method == Method::GET {
             let found = objects.get(&path).cloned();
             return found.map_or_else(|| failure(404, "NotFound"), |object| (200, object));
@@ -209,6 +221,22 @@ impl FakeApiServer {
         objects.insert(path, changed.clone());
         (200, changed)
     }
+}
+
+/// The objects of all namespaces of a kind, if this is the path of the kind.
+fn listed(objects: &BTreeMap<String, Value>, path: &str) -> Option<Vec<Value>> {
+    let parts: Vec<&str> = path.split('/').collect();
+    let (group, plural) = match parts.as_slice() {
+        ["", "api", version, plural] => (format!("/api/{version}/"), plural),
+        ["", "apis", group, version, plural] => (format!("/apis/{group}/{version}/"), plural),
+        _ => return None,
+    };
+    let is_of_kind = |at: &&String| {
+        let above = at.rsplit_once('/').map_or("", |(above, _)| above);
+        at.starts_with(&group) && above.rsplit('/').next() == Some(plural)
+    };
+    let keys = objects.keys().filter(is_of_kind);
+    Some(keys.map(|at| objects[at].clone()).collect())
 }
 
 /// Whether an object is the one that a patch or a deletion is for: it has the uid and the resource version that the request names.

@@ -203,7 +203,8 @@ fn bound(
             Step::Write(guard(wish), with_lease(record, held, wish, now))
         }
         (Some(held), _) => Step::Write(Guard::None, with_lease(record, held, wish, now)),
-        // Another one is for kube-vip to ask for.
+        // Another one is for kube-vip to ask for. A server may just have leased one: in a moment it is known.
+        (None, _) if situation.mode == Mode::KubeVip && client.is_asking => Step::Rest,
         (None, _) if situation.mode == Mode::KubeVip => {
             let ended = with_phase(record, LeasePhase::Releasing(lease.ended(now)));
             Step::Release(Guard::None, Some(ended))

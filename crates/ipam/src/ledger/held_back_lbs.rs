@@ -60,6 +60,11 @@ impl HeldBackLbs {
         }
     }
 
+    /// Whether it is this address that a load balancer waits for.
+    pub(crate) fn is_of(&self, id: &OwnerId, addr: IpAddr) -> bool {
+        self.lbs.get(id).is_some_and(|held| held.addr == addr)
+    }
+
     /// Those that wait for the pool at this place, by id.
     pub(crate) fn of_pool(&self, pool: u32) -> impl Iterator<Item = &HeldBack> {
         let ids = self.of_pool.get(&pool).into_iter().flatten();

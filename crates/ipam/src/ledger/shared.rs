@@ -51,10 +51,11 @@ impl Ledger {
     }
 
     /// Whether a load balancer has an address, or may have one, without a word of its status: a Bound record, a claim, a
-    /// reservation, or a Service of its name that shows one.
+    /// reservation, or a Service of its name that shows one. What is held back for it follows from its status alone (EXC-1).
     pub fn has_address(&self, id: &OwnerId) -> bool {
+        let mut holds = self.holds.of(id).into_iter();
         self.records.of(id).any(RecordEntry::is_bound)
-            || !self.holds.of(id).is_empty()
+            || holds.any(|addr| !self.held_back.is_of(id, addr))
             || !self.holds.shown_by(id).is_empty()
     }
 
@@ -62,7 +63,7 @@ impl Ledger {
     pub fn is_address_of(&self, addr: IpAddr, id: &OwnerId) -> bool {
         let record = self.records.get(addr);
         record.is_some_and(|entry| entry.is_bound() && entry.owner.id == *id)
-            || self.holds.of(id).contains(&addr)
+            || (self.holds.of(id).contains(&addr) && !self.held_back.is_of(id, addr))
             || self.holds.shows(id, addr)
     }
 

@@ -2,6 +2,7 @@ use super::*;
 
 use std::sync::{Arc, OnceLock};
 
+use harvester_lb_api::meta;
 use harvester_lb_controller_kit::watch;
 use harvester_lb_fixtures::{cluster_spec, load_balancer, stored};
 use http::Method;
@@ -9,7 +10,7 @@ use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::fake;
+use crate::fake::{self, FakeApiServer};
 use crate::timings::Timings;
 
 /// The watch of load balancers lists again, and there is none.
@@ -52,4 +53,51 @@ async fn run_3_a_write_that_is_answered_after_a_list_brings_no_deleted_object_ba
     let version = written.unwrap().metadata.resource_version;
     assert_eq!(version.as_deref(), Some("7"));
     assert!(ctx.index.stores.lbs.get(&key).is_none());
+}
+
+/// What a watch that is behind lacks, has in an older version, or has although it is gone; of the others nothing is read.
+#[tokio::test]
+async fn ipa_3_a_term_begins_with_the_load_balancers_of_now() {
+    const PATH: &str = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers";
+    let server = FakeApiServer::default();
+    let ctx = fake::context(server.client(), &Timings::default(), true);
+    let lbs = &ctx.index.stores.lbs;
+    let object = |name: &str, uid: &str, version: u64| {
+        stored(load_balancer("n", name, uid, &cluster_spec()), uid, version)
+    };
+    let known = |name: &str, version: u64| {
+        let lb = serde_json::from_value(object(name, "u-1", version)).unwrap();
+        lbs.written(&Key::new("n", name), Version(version), Lb::valid(lb));
+    };
+    known("changed", 5);
+    known("gone", 6);
+    known("same", 7);
+    for (name, uid, version) in [("changed", "u-2", 9), ("new", "u-1", 8), ("same", "u-1", 7)] {
+        server.put(&format!("{PATH}/{name}"), object(name, uid, version));
+    }
+    // It is left to the watch.
+    let mut undecodable = object("undecodable", "u-1", 10);
+    undecodable["spec"]["listeners"] = "none".into();
+    server.put(&format!("{PATH}/undecodable"), undecodable);
+    ctx.client.catch_up::<LoadBalancer>().await.unwrap();
+    let mut versions = Vec::new();
+    lbs.for_each(|key, lb| versions.push((key.to_string(), meta::version(lb.meta()).0)));
+    assert_eq!(
+        versions,
+        [("n/changed", 9), ("n/new", 8), ("n/same", 7)].map(|(key, it)| (key.to_owned(), it))
+    );
+    let mut reads = server.reads();
+    reads.sort();
+    let of = |name: &str| format!("{PATH}/{name}");
+    let list = "/apis/loadbalancer.harvesterhci.io/v1beta1/loadbalancers".to_owned();
+    assert_eq!(
+        reads,
+        [
+            list,
+            of("changed"),
+            of("gone"),
+            of("new"),
+            of("undecodable")
+        ]
+    );
 }

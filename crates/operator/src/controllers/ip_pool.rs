@@ -173,7 +173,15 @@ async fn release_manually(ctx: &Context, pool: &PoolName, value: &str) -> Result
                     "LoadBalancer {key} is being reconciled"
                 )));
             }
-            records::release(ctx, &record).await?;
+            let address = record.spec.addr;
+            if !ctx.index.begin_release(address) {
+                return Err(WriteError::Conflict(format!(
+                    "a load balancer is about to share {address}"
+                )));
+            }
+            let released = records::release(ctx, &record).await;
+            ctx.index.release_ended(address);
+            released?;
             info!(%pool, value, "manual release done");
         }
     }

@@ -19,6 +19,7 @@ pub mod allocate;
 pub mod announcement;
 pub mod apply;
 pub mod group;
+pub mod join;
 pub mod lease;
 pub mod observe;
 pub mod release;

@@ -28,7 +28,12 @@ use crate::index::stores::Stores;
 const IMPORTS_AT_A_TIME: usize = 16;
 
 /// Builds the leader's state from the stores, which must be synced, and queues every object.
+///
+/// The load balancers are brought up to the present first: an earlier leader may have served newer ones than the copies of a watch that
+/// is behind, and what it has made for these would be taken for that of nobody. What changes from now on comes by the watch, in order,
+/// and no other process serves it meanwhile (docs/internals/interleavings.md).
 pub async fn run(ctx: &Context) -> Result<(), WriteError> {
+    ctx.client.catch_up::<LoadBalancer>().await?;
     remove_orphaned_health_checks(ctx);
     let unreleased = release_orphaned_records(ctx).await?;
     let mut plan = None;

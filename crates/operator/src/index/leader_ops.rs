@@ -169,6 +169,7 @@ impl Index {
             let is_free = !leader.joining.delay_release(addr);
             if is_free {
                 leader.releasing.insert(addr);
+                leader.settled.remove(&addr);
             }
             is_free
         })

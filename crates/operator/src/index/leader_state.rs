@@ -38,6 +38,8 @@ pub struct LeaderState {
     pub(super) deleted_lbs: HashMap<Key, DeletedLb, FxBuildHasher>,
     /// Addresses whose release was sent and is not answered yet.
     pub(super) releasing: HashSet<IpAddr>,
+    /// Shared addresses of which no release can be under way: see [`Index::is_settled`](crate::index::Index::is_settled).
+    pub(super) settled: HashSet<IpAddr>,
     /// Addresses of others that load balancers are about to name in their status.
     pub(super) joining: Joins,
     /// Leased addresses of load balancers, by the uid of the load balancer (DHC-5).
@@ -78,6 +80,7 @@ impl LeaderState {
             ledger,
             deleted_lbs: HashMap::default(),
             releasing: HashSet::default(),
+            settled: HashSet::default(),
             joining: Joins::default(),
             leased: HashMap::default(),
             lease_counts: HashMap::default(),

@@ -135,6 +135,18 @@ impl Index {
         .unwrap_or(false)
     }
 
+    /// Whether no release of an address can be under way: its record was written since the last one was sent, or since this term began.
+    /// False on a standby.
+    pub fn is_settled(&self, addr: IpAddr) -> bool {
+        self.with_leader(|leader| leader.settled.contains(&addr))
+            .unwrap_or(false)
+    }
+
+    /// The record of an address was written, while a load balancer is about to share it. No-op on a standby.
+    pub fn settle(&self, addr: IpAddr) {
+        self.with_leader(|leader| leader.settled.insert(addr));
+    }
+
     /// Its status names the address by now, or does not. Then the release of the address is due that has waited for it. No-op on a
     /// standby.
     pub fn join_ended(&self, addr: IpAddr) {

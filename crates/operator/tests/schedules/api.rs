@@ -65,6 +65,8 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub(crate) enum Verb {
     Get,
+    /// All objects of the kind.
+    List,
     Create(Value),
     Merge(Value),
     Json(Value),
@@ -101,6 +103,7 @@ impl Call {
             }
         };
         let verb = match (method, content_type) {
+            ("GET", _) if rest.len() == 1 => Verb::List,
             ("GET", _) => Verb::Get,
             ("POST", _) => Verb::Create(json()),
             ("DELETE", _) => Verb::Delete(json()),
@@ -110,6 +113,7 @@ impl Call {
         };
         let name = match &verb {
             Verb::Create(object) => object["metadata"]["name"].as_str().unwrap(),
+            Verb::List => "",
             _ => rest[1],
         };
         let key = Key::new(namespace, name);
@@ -117,13 +121,14 @@ impl Call {
     }
 
     pub(crate) fn is_write(&self) -> bool {
-        !matches!(self.verb, Verb::Get)
+        !matches!(self.verb, Verb::Get | Verb::List)
     }
 
     /// The request in a line of a trace.
     pub(crate) fn describe(&self) -> String {
         let (verb, body) = match &self.verb {
             Verb::Get => ("get", String::new()),
+            Verb::List => ("list", String::new()),
             Verb::Create(object) => {
                 let without = ["apiVersion", "kind"];
                 let mut object = object.clone();
@@ -240,6 +245,13 @@ impl Server {
     pub(crate) fn apply(&mut self, call: &Call, by: By) -> Answer {
         let Call { verb, kind, key } = call;
         let (kind, present) = (*kind, self.get(call.kind, key).cloned());
+        if matches!(verb, Verb::List) {
+            let all = self.all(kind).values();
+            let items: Vec<Value> = all
+                .map(|object| json!({"metadata": object["metadata"]}))
+                .collect();
+            return Answer::object(200, &Rc::new(json!({"metadata": {}, "items": items})));
+        }
         if let Verb::Create(object) = verb {
             return match present {
                 Some(_) => Answer::failure(409, "AlreadyExists", "already exists"),
@@ -253,7 +265,7 @@ impl Server {
         let conflict = || Answer::failure(409, "Conflict", "the object has been modified");
         let mut wanted = match verb {
             Verb::Get => return Answer::object(200, &present),
-            Verb::Create(_) => unreachable!(),
+            Verb::Create(_) | Verb::List => unreachable!(),
             Verb::Delete(options) => {
                 let asked = &options["preconditions"];
                 let differs =

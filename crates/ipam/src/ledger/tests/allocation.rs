@@ -411,6 +411,23 @@ fn rng_8_a_huge_pool_costs_no_more() {
 }
 
 #[test]
+fn be_7_a_recreated_one_of_vm_type_adopts_no_ipv6_address() {
+    let ranges = [range("fd10:5::/124", "", "")];
+    let mut fixture = Fixture::new(&[pool("p", &ranges)]);
+    let addr = fixture.ask(&guest("a")).unwrap();
+    assert!(addr.is_ipv6());
+    let recreated = Request {
+        owner: Owner::new("ns", "a", "a-2"),
+        ..lb("a")
+    };
+    let (reason, ..) = waits(fixture.decide(&recreated));
+    assert_eq!(reason, WaitReason::AddressFamilyMismatch);
+    // Unless its status names it: then it is told so, and keeps it.
+    let restored = with_status(recreated, "p", &addr.to_string());
+    assert!(matches!(fixture.decide(&restored), Decision::Adopt { .. }));
+}
+
+#[test]
 fn be_7_a_load_balancer_of_vm_type_gets_no_ipv6_address() {
     let v6 = || range("fd10:5::/124", "", "");
     let mut fixture = Fixture::new(&[pool("p", &[v6()])]);

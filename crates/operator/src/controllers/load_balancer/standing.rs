@@ -2,6 +2,7 @@
 
 use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType, keys};
 use harvester_lb_controller_kit::writer::WriteError;
+use harvester_lb_core::cached;
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::{Address, Goal, Keep, Next, Waiting};
 use harvester_lb_core::sharing::group::{self, Role};
@@ -11,7 +12,7 @@ use harvester_lb_core::sharing::snapshot::Snapshot;
 use harvester_lb_core::sharing::telling::{self, Shared};
 use harvester_lb_core::spec::{self, Checked};
 use harvester_lb_core::status::{self, Readiness};
-use harvester_lb_ipam::Record;
+use harvester_lb_ipam::{Phase, Record, addr};
 use harvester_lb_object::Key;
 
 use crate::context::Context;
@@ -88,50 +89,66 @@ pub async fn goal(
             why.clone(),
             false,
         )),
-        Standing::Own(Some((reason, message))) => {
-            let shared = Shared::Refused(reason, message.clone());
-            let goal = allocate::goal(ctx, key, lb, checked, Some(shared)).await?;
-            Ok(match goal {
-                // Nothing is left of its own address, and it gets no other one.
-                Goal::Wait(vm, waiting) => {
-                    ctx.index.dequeue(&lb.metadata);
-                    let readiness = Readiness::not(reason, message.clone());
-                    Goal::Wait(
-                        vm,
-                        Waiting {
-                            readiness,
-                            ..waiting
-                        },
-                    )
-                }
-                goal => goal,
-            })
-        }
-        Standing::Own(None) | Standing::Leaving(_) => {
-            let group = Group::of(ctx, key);
-            let snapshot = group.as_ref().map(Group::snapshot);
-            let is_primary = |it: &Snapshot<'_>| it.secondaries().next().is_some();
-            let snapshot = snapshot.filter(is_primary);
-            let is_primary = snapshot.is_some();
-            let own = |it: &&Record| it.spec.owner == spec::owner(&lb.metadata);
-            let record = snapshot.and_then(|it| Some(it.record.filter(own)?.spec.addr));
-            let shared = is_primary.then_some(Shared::Primary);
-            let goal = allocate::goal(ctx, key, lb, checked, shared).await?;
-            // Its address is that of others too: it stays until the load balancer can move (REL-4, SHR-5).
-            Ok(match goal {
-                Goal::Wait(_, waiting) if is_primary && ctx.index.holds_address(key) => {
-                    let keep = Keep::until(lb, waiting.readiness, Next::Resync);
-                    // The Service has it for them, so the status names it first (IPA-6).
-                    let grant = record.and_then(|addr| ctx.index.grant_of(addr));
-                    Goal::Keep(match grant {
-                        Some(grant) => keep.naming(Address::granted(lb, grant, Vec::new())),
-                        None => keep,
-                    })
-                }
-                goal => goal,
-            })
-        }
+        Standing::Own(refusal) => own_goal(ctx, key, lb, checked, refusal.as_ref()).await,
+        Standing::Leaving(_) => own_goal(ctx, key, lb, checked, None).await,
     }
+}
+
+/// What a load balancer is to have with an address of its own, which others may share. `refusal`: why it may not share the one that it
+/// asks for.
+async fn own_goal(
+    ctx: &Context,
+    key: &Key,
+    lb: &LoadBalancer,
+    checked: Checked,
+    refusal: Option<&(&'static str, String)>,
+) -> Result<Goal, WriteError> {
+    let group = Group::of(ctx, key);
+    let snapshot = group.as_ref().map(Group::snapshot);
+    let is_primary = |it: &Snapshot<'_>| it.secondaries().next().is_some();
+    let snapshot = snapshot.filter(is_primary);
+    let is_primary = snapshot.is_some();
+    let own = |it: &&Record| it.spec.owner == spec::owner(&lb.metadata);
+    let record = snapshot.and_then(|it| Some(it.record.filter(own)?.spec.addr));
+    let shared = match refusal {
+        Some((reason, message)) => Some(Shared::Refused(reason, message.clone())),
+        None => is_primary.then_some(Shared::Primary),
+    };
+    let goal = allocate::goal(ctx, key, lb, checked, shared).await?;
+    Ok(match (goal, refusal) {
+        // Its address is that of others too: it stays until the load balancer can move (REL-4, SHR-5).
+        (Goal::Wait(_, waiting), _) if is_primary && ctx.index.holds_address(key) => {
+            let keep = Keep::until(lb, waiting.readiness, Next::Resync);
+            let Some(addr) = record else {
+                return Ok(Goal::Keep(keep));
+            };
+            // What it has moved away from is released all the same.
+            let mut extra_records = waiting.extra_records;
+            extra_records.retain(|extra| extra.spec.addr != addr);
+            let keep = Keep {
+                extra_records,
+                ..keep
+            };
+            // The Service has it for them, so the status names it first (IPA-6).
+            Goal::Keep(match ctx.index.grant_of(addr) {
+                Some(grant) => keep.naming(Address::granted(lb, grant, Vec::new())),
+                None => keep,
+            })
+        }
+        // Nothing is left of its own address, and it gets no other one.
+        (Goal::Wait(vm, waiting), Some((reason, message))) => {
+            ctx.index.dequeue(&lb.metadata);
+            let readiness = Readiness::not(reason, message.clone());
+            Goal::Wait(
+                vm,
+                Waiting {
+                    readiness,
+                    ..waiting
+                },
+            )
+        }
+        (goal, _) => goal,
+    })
 }
 
 /// Whether a load balancer that may not share the address that it asks for has one of its own, and is served with it (SHR-7).
@@ -185,8 +202,10 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
                 // The record was deleted by hand. Without the Service too the address is gone: the primary has given it up just
                 // when this one joined.
                 let uid = lb.metadata.uid.as_deref().unwrap_or_default();
-                let is_served = lb.spec.workload() == WorkloadType::Cluster
-                    || group::is_owner(snapshot.service, uid);
+                let is_served = match lb.spec.workload() {
+                    WorkloadType::Cluster => !is_of_others(ctx, named, lb),
+                    WorkloadType::Vm => group::is_owner(snapshot.service, uid),
+                };
                 if telling::was_of_another(lb) && is_served {
                     return Standing::Interrupted(status::WAITING_FOR_PRIMARY, message);
                 }
@@ -203,6 +222,15 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
         return Standing::NameTaken(reason, message);
     }
     Standing::Own(refusal)
+}
+
+/// Whether the address that the status names has the record of a load balancer outside of the group.
+fn is_of_others(ctx: &Context, group: &Key, lb: &LoadBalancer) -> bool {
+    let addr = status::allocated(lb).and_then(addr::parse);
+    let record = addr.and_then(|addr| ctx.index.record(addr));
+    record.is_some_and(|it| {
+        it.spec.phase == Phase::Bound && cached::key(&it.spec.address_of()) != *group
+    })
 }
 
 /// The group whose Service still has the load balancer of this uid among its owners, although it is not `target`: its EndpointSlice

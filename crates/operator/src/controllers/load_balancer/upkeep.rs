@@ -73,10 +73,15 @@ pub async fn keep_up(
     if is_new {
         hand_over(ctx, &snapshot, exists, record, &to).await?;
     }
-    // IPA-6: the status of a primary that is tried again, or has the address from now on, names it before the Service has it. While that
-    // cannot be written, nobody joins or leaves.
-    if (has_failed || is_new) && is_unnamed(ctx, key, record.spec.addr, &to) {
-        return Ok(Requeue::AwaitChange);
+    // IPA-6: the status of a primary that has the address from now on, or is to keep it after all, names it before the Service has it.
+    // While that cannot be written, nobody joins or leaves. One whose spec is refused may not name it.
+    if let Some(primary) = unnamed(ctx, key, record.spec.addr, &to) {
+        if has_failed || is_new {
+            return Ok(Requeue::AwaitChange);
+        }
+        if spec::check(&primary).is_ok() {
+            return Ok(Requeue::Backoff);
+        }
     }
     let stored = Stored::of(ctx, key);
     let objects = Objects {
@@ -92,22 +97,20 @@ pub async fn keep_up(
         plan::share::without_primary(&objects, &others, &members, &address, &annotations, !exists);
     let none = LoadBalancer::default();
     apply::apply(ctx, &View::of(&none, objects), &plan).await?;
-    // The plan of an existing one moves the Service on, and releases what it has left; nobody else does it for one that is gone, or whose
-    // name is taken.
-    let is_taken = matches!(snapshot.roles.get(&*key.name), Some(Role::NameTaken));
-    if exists && !is_taken {
-        return Ok(Requeue::AwaitChange);
-    }
     let left = group.left_records(record);
     let recreate_in = move_on(ctx, key, record, &left).await?;
-    let is_done = release::release_left(ctx, key, left).await?;
-    if is_done && !exists {
-        ctx.index.cleanup_complete(key);
+    // An existing one releases itself what it has left; nobody else does it for one that is gone, or whose name is taken.
+    let is_taken = matches!(snapshot.roles.get(&*key.name), Some(Role::NameTaken));
+    if !exists || is_taken {
+        let is_done = release::release_left(ctx, key, left).await?;
+        if is_done && !exists {
+            ctx.index.cleanup_complete(key);
+        }
     }
     Ok(recreate_in.map_or(Requeue::AwaitChange, Requeue::After))
 }
 
-/// Moves the Service of a group whose primary is gone to its address, as the primary's plan would (REL-4).
+/// Moves the Service of a group to its address, as the primary's plan would (REL-4).
 async fn move_on(
     ctx: &Context,
     key: &Key,
@@ -124,14 +127,13 @@ async fn move_on(
     announcement::move_on(ctx, key, &service, &address).await
 }
 
-/// Whether the address of the group belongs to the primary, whose status does not name it.
-fn is_unnamed(ctx: &Context, key: &Key, addr: IpAddr, owner: &Owner) -> bool {
-    let primary = ctx.index.stores.lbs.get(key);
-    let primary = primary.as_deref().and_then(Lb::as_valid);
-    primary.is_some_and(|lb| {
-        spec::owner(&lb.metadata) == *owner
-            && status::allocated(lb).and_then(addr::parse) != Some(addr)
-    })
+/// The primary, if the address of the group belongs to it and its status does not name it.
+fn unnamed(ctx: &Context, key: &Key, addr: IpAddr, owner: &Owner) -> Option<LoadBalancer> {
+    let primary = ctx.index.stores.lbs.get(key)?;
+    let lb = primary.as_valid()?;
+    let is_unnamed = spec::owner(&lb.metadata) == *owner
+        && status::allocated(lb).and_then(addr::parse) != Some(addr);
+    is_unnamed.then(|| lb.clone())
 }
 
 /// Writes the next owner into the record of a group (SHR-5). That the present one is gone, or shares the address no longer, a live
@@ -155,7 +157,9 @@ async fn hand_over(
     if !matches!(stored.as_deref(), Some(Lb::Invalid(..))) {
         live::ensure_uid(ctx, to).await?;
     }
-    let Some(next) = ctx.index.hand_over(record.spec.addr, to)? else {
+    let next = ctx.index.hand_over(record.spec.addr, to)?;
+    // Of the version that was verified.
+    let Some(next) = next.filter(|next| next.version == record.version) else {
         return Err(WriteError::Conflict(format!(
             "the IPAllocation of {} has changed",
             record.spec.addr

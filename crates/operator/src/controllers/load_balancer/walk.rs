@@ -1,7 +1,6 @@
 //! The second half of a reconcile: from the goal of a load balancer to its last write.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use harvester_lb_api::LoadBalancer;
@@ -15,12 +14,12 @@ use harvester_lb_core::sharing::group::is_owner;
 use harvester_lb_core::sharing::service;
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::status;
-use harvester_lb_ipam::addr;
 use harvester_lb_object::Key;
 
 use crate::context::Context;
 use crate::controllers::load_balancer::apply::Outcome;
 use crate::controllers::load_balancer::group::{self, Group};
+use crate::controllers::load_balancer::join::Join;
 use crate::controllers::load_balancer::observe::{self, Stored};
 use crate::controllers::load_balancer::{announcement, apply, release, write_status};
 
@@ -61,10 +60,7 @@ pub async fn walk(
             ..observe::view(ctx, &lb, objects, goal)
         };
         let mut plan = plan::plan(&view, goal);
-        let _join = match joins(key, of, goal) {
-            Some(addr) => Some(Join::begin(ctx, of, addr)?),
-            None => None,
-        };
+        let _join = Join::of(ctx, key, &lb, goal, of).await?;
         let outcome = apply::apply(ctx, &view, &plan).await;
         if let (Sharing::Primary(_), Some(vm)) = (&view.sharing, vm) {
             group::names_written(ctx, &Stored::of(ctx, key).objects(key), vm);
@@ -147,40 +143,6 @@ fn has_ports_by_now(ctx: &Context, key: &Key, of: &Key, lb: &LoadBalancer, vm: &
             stores.slices.get(key).as_deref(),
             &vm.ports,
         )
-}
-
-/// The address of another load balancer that this one is to share.
-fn joins(key: &Key, of: &Key, goal: &Goal) -> Option<IpAddr> {
-    match goal {
-        Goal::Serve(_, address) | Goal::AddressOnly(address) if of != key => {
-            addr::parse(&address.load_balancer_ip)
-        }
-        _ => None,
-    }
-}
-
-/// A load balancer is about to name the address of another one in its status: it must not be released until that is written (IPA-6).
-struct Join<'a> {
-    ctx: &'a Context,
-    addr: IpAddr,
-}
-
-impl<'a> Join<'a> {
-    /// # Errors
-    /// `Conflict` if the address is being released.
-    fn begin(ctx: &'a Context, of: &Key, addr: IpAddr) -> Result<Self, WriteError> {
-        if ctx.index.begin_join(addr) {
-            return Ok(Self { ctx, addr });
-        }
-        let why = format!("the address of {of} is being released");
-        Err(WriteError::Conflict(why))
-    }
-}
-
-impl Drop for Join<'_> {
-    fn drop(&mut self) {
-        self.ctx.index.join_ended(self.addr);
-    }
 }
 
 /// The newest copy of the Service of a load balancer that has one. kube-vip may have announced it since the view was taken.

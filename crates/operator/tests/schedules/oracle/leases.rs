@@ -50,7 +50,8 @@ impl Oracle {
             let mut leases = self.leases.values();
             leases.any(|(of, uid, at)| of == key && *uid != lb.uid && at == *address)
         };
-        let leased = leased.filter(|address| !is_left(address));
+        // The operator has not seen yet that somebody has edited the record of an address of a pool.
+        let leased = leased.filter(|address| !is_left(address) && !self.by_hand.contains(*address));
         must!(
             "REL-4",
             leased.is_none() || service.asked.as_deref() != Some("0.0.0.0"),

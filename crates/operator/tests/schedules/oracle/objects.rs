@@ -60,6 +60,9 @@ pub(super) struct Shown {
     pub(super) late: BTreeSet<String>,
     /// Number of the last event by which somebody else has changed it.
     pub(super) changed_at: u64,
+    /// Number of the event by which kube-vip, which announced what the Service asks for, has announced something else: one that the
+    /// Service had asked for in between (docs/known-issues.md).
+    pub(super) strayed_at: Option<u64>,
 }
 
 pub(super) fn text(value: &Value, pointer: &str) -> Option<String> {

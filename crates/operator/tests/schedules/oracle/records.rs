@@ -123,7 +123,8 @@ impl Oracle {
             let asks = service.asked.as_ref() == Some(address);
             let announces = service.announced.as_ref() == Some(address);
             // The operator has read the Service just before somebody changed it.
-            let is_just_changed = service.changed_at + 1 >= self.events;
+            let is_strayed = service.strayed_at.is_some_and(|at| at + 8 >= self.events);
+            let is_just_changed = service.changed_at + 1 >= self.events || is_strayed;
             must!(
                 "IPA-3",
                 !asks && (!announces || is_just_changed) || service.excused.contains(address),

@@ -48,6 +48,7 @@ impl Oracle {
             now.excused.clone_from(&before.excused);
             now.late.clone_from(&before.late);
             now.changed_at = before.changed_at;
+            now.strayed_at = before.strayed_at;
         }
         if event.by != By::Operator {
             now.changed_at = self.events;
@@ -61,6 +62,10 @@ impl Oracle {
                 }
             }
             By::Cluster => {
+                let is_followed = |it: &Shown| it.announced.is_some() && it.announced == it.asked;
+                if before.is_some_and(is_followed) && !is_followed(&now) {
+                    now.strayed_at = Some(self.events);
+                }
                 let is_new = before.is_none_or(|b| b.announced != now.announced);
                 let is_its = |it: &String| {
                     let record = self.records.get(it).filter(|record| record.bound);

@@ -441,5 +441,55 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
                 ],
             ),
         ),
+        (
+            "a primary that names itself and loses its pool keeps the Service of others",
+            plan(
+                SMOOTH,
+                &[
+                    pool(10, 13),
+                    Act::CreateLb(0, lb(true, None)),
+                    Act::CreateLb(2, lb(true, None)),
+                    Act::Ask(2, Asked::Primary(0)),
+                    Act::TouchLb(2),
+                    Act::Ask(0, Asked::Primary(0)),
+                    Act::NamePool(0, Some(3)),
+                ],
+            ),
+        ),
+        (
+            "kube-vip that ignores a move does so no longer once the primary has lost its pool",
+            plan(
+                Style {
+                    stuck_moves: 1000,
+                    ..SMOOTH
+                },
+                &[
+                    pool(12, 14),
+                    Act::CreatePool(1, ranges(21, 23), 16, 1),
+                    Act::CreateLb(0, lb(true, Some(0))),
+                    Act::CreateLb(1, lb(true, Some(0))),
+                    Act::NamePool(0, Some(1)),
+                    Act::Ask(1, Asked::Primary(0)),
+                    Act::NamePool(0, Some(3)),
+                ],
+            ),
+        ),
+        (
+            "nobody joins an address of which a release is under way",
+            plan(
+                Style {
+                    lost_answers: 300,
+                    fence: 8,
+                    ..SMOOTH
+                },
+                &[
+                    pool(10, 11),
+                    Act::CreateLb(1, lb(false, None)),
+                    Act::NamePool(1, Some(3)),
+                    Act::CreateLb(0, lb(false, Some(3))),
+                    Act::Ask(0, Asked::Primary(1)),
+                ],
+            ),
+        ),
     ]
 }

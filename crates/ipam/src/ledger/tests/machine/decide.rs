@@ -44,6 +44,11 @@ impl Model {
                     .as_ref()
                     .is_none_or(|pool| *pool == r.spec.pool)
             })
+            .filter(|r| {
+                r.spec.owner == request.owner
+                    || Some(r.spec.addr) == status
+                    || request.takes(r.spec.addr)
+            })
             .min_by_key(|r| {
                 (
                     r.spec.owner != request.owner,
