@@ -274,7 +274,8 @@ pub struct Versions {
 struct Page {
     #[serde(default)]
     metadata: PageMeta,
-    items: Vec<Item>,
+    /// `null` if there is none.
+    items: Option<Vec<Item>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -304,7 +305,7 @@ impl From<Page> for Versions {
             (Key::new(metadata.namespace, metadata.name), version)
         };
         Self {
-            objects: page.items.into_iter().map(object).collect(),
+            objects: page.items.into_iter().flatten().map(object).collect(),
             next: page.metadata.next.filter(|next| !next.is_empty()),
         }
     }
@@ -410,9 +411,12 @@ mod tests {
             ]
         );
         assert_eq!(versions.next.as_deref(), Some("c"));
-        let last: Page =
-            serde_json::from_str(r#"{"metadata":{"continue":""},"items":[]}"#).unwrap();
-        assert_eq!(Versions::from(last).next, None);
+        for items in ["[]", "null"] {
+            let text = format!(r#"{{"metadata":{{"continue":""}},"items":{items}}}"#);
+            let last: Page = serde_json::from_str(&text).unwrap();
+            let Versions { objects, next } = last.into();
+            assert_eq!((objects.len(), next), (0, None));
+        }
     }
 
     #[tokio::test(start_paused = true)]
