@@ -55,10 +55,24 @@ pub enum Role {
 /// The role of each load balancer, by name.
 pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
     let mut group = group(stored);
-    let is_taken = is_name_taken(stored, &group);
+    let mut is_taken = is_name_taken(stored, &group);
     if is_taken {
         // It is not the primary of those that share the address of an earlier one: its type and its pool do not count.
-        group.primary = None;
+        let without = Group {
+            primary: None,
+            ..group.clone()
+        };
+        // Nor is its name taken if the one that still owns the record may not share the address any more.
+        let mut others = stored.lbs.iter();
+        is_taken = others.any(|it| {
+            it.candidate.name != stored.name
+                && is_present(stored, it)
+                && (it.ports.is_none()
+                    || membership::join(&it.candidate, stored.name, &without).is_ok())
+        });
+        if is_taken {
+            group = without;
+        }
     }
     let mut roles = BTreeMap::new();
     let mut accepted = Vec::new();

@@ -170,6 +170,29 @@ pub async fn ensure_left(
     }
 }
 
+/// Verifies that the status of the owner of a shared address, if it has another name than the group, does not name the address: it goes
+/// last for one that leaves, as for one that moves (IPA-3, IPA-6).
+///
+/// # Errors
+/// `Conflict` if it does; the store has it.
+pub async fn ensure_unnamed(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+    if record.spec.group.is_none() {
+        return Ok(());
+    }
+    let key = cached::key(&record.spec.owner.id);
+    let names = |lb: &LoadBalancer| {
+        spec::owner(&lb.metadata) == record.spec.owner
+            && status::allocated(lb).and_then(addr::parse) == Some(record.spec.addr)
+    };
+    match ctx.client.get_live::<LoadBalancer>(&key).await? {
+        Some(lb) if names(&lb) => Err(WriteError::Conflict(format!(
+            "the status of LoadBalancer {key} still names {}",
+            record.spec.addr
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Verifies that the Service of a group is not owned by this load balancer (SHR-7).
 ///
 /// # Errors

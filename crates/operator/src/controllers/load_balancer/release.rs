@@ -167,9 +167,9 @@ async fn release_unshown(
     release_records(ctx, key, records, &shown.unwrap_or_default()).await
 }
 
-/// Writes a Released record, once its owner is known not to share the address any more.
+/// Writes a Released record, once its owner is known not to share the address any more, and to have said so.
 async fn release_one(ctx: &Context, from: &Record, released: &Record) -> Result<(), WriteError> {
-    live::ensure_left(ctx, from, None).await?;
+    live::ensure_unnamed(ctx, from).await?;
     records::release(ctx, released).await
 }
 

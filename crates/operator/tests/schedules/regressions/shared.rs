@@ -491,5 +491,36 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
                 ],
             ),
         ),
+        (
+            "the last one of a group that leaves keeps the address until its status names it no longer",
+            plan(
+                SMOOTH,
+                &[
+                    pool(11, 13),
+                    Act::CreateLb(0, lb(true, None)),
+                    Act::CreateLb(2, lb(true, None)),
+                    Act::Ask(2, Asked::Primary(0)),
+                    Act::TouchLb(2),
+                    Act::DeleteLb(0),
+                    Act::TouchLb(2),
+                    Act::Ask(2, Asked::Address),
+                ],
+            ),
+        ),
+        (
+            "a recreated primary is not kept out by one that may not share any more",
+            plan(
+                SMOOTH,
+                &[
+                    Act::CreatePool(1, ranges(20, 22), 16, 1),
+                    Act::CreateLb(1, lb(true, Some(1))),
+                    Act::CreateLb(0, lb(true, None)),
+                    Act::Ask(0, Asked::Primary(1)),
+                    Act::TouchLb(0),
+                    Act::RecreateLb(1, lb(true, Some(1))),
+                    Act::NamePool(0, Some(0)),
+                ],
+            ),
+        ),
     ]
 }
