@@ -23,7 +23,13 @@ pub async fn read(world: &World) -> anyhow::Result<Snapshot> {
         pools: world.pools().list(&everything).await?.items,
         records: world.records().list(&everything).await?.items,
         services: services.list(&everything).await?.items,
-        slices: slices.list(&everything).await?.items,
+        slices: slices
+            .list(&everything)
+            .await?
+            .items
+            .into_iter()
+            .filter(|slice| !is_of_control_plane(slice))
+            .collect(),
         cluster: Some(Cluster {
             machines: machines.list(&everything).await?.items,
             nodes: nodes.list(&everything).await?.items,
@@ -39,4 +45,12 @@ pub async fn read(world: &World) -> anyhow::Result<Snapshot> {
 /// Reads all objects and audits them.
 pub async fn audit(world: &World) -> anyhow::Result<Report> {
     Ok(harvester_lb_audit::audit(&read(world).await?))
+}
+
+/// Whether the control plane has made an EndpointSlice for a Service to which somebody has given a selector: with the Service's labels,
+/// and deleted by its garbage collector some time after it.
+fn is_of_control_plane(slice: &EndpointSlice) -> bool {
+    let labels = slice.metadata.labels.as_ref();
+    let manager = labels.and_then(|it| it.get("endpointslice.kubernetes.io/managed-by"));
+    manager.is_some_and(|it| it == "endpointslice-controller.k8s.io")
 }
