@@ -1,7 +1,7 @@
 //! Reads all objects from the API server, for the auditor to judge.
 
-use harvester_lb_api::LoadBalancer;
 use harvester_lb_api::kubevirt::VirtualMachineInstance;
+use harvester_lb_api::{LoadBalancer, keys};
 use harvester_lb_audit::{Cluster, Report, Snapshot};
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -51,6 +51,6 @@ pub async fn audit(world: &World) -> anyhow::Result<Report> {
 /// and deleted by its garbage collector some time after it.
 fn is_of_control_plane(slice: &EndpointSlice) -> bool {
     let labels = slice.metadata.labels.as_ref();
-    let manager = labels.and_then(|it| it.get("endpointslice.kubernetes.io/managed-by"));
+    let manager = labels.and_then(|it| it.get(keys::LABEL_MANAGED_BY));
     manager.is_some_and(|it| it == "endpointslice-controller.k8s.io")
 }

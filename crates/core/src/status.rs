@@ -1,8 +1,11 @@
 //! The status of a load balancer and the Events of its changes (section 9). Pure.
 
+use std::net::IpAddr;
+
 use harvester_lb_api::condition::{self, Condition, ConditionStatus, READY};
 use harvester_lb_api::meta::finalizers_without;
 use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
+use harvester_lb_ipam::addr;
 
 use crate::details::{self, DetailCondition};
 use crate::merge_patch::difference;
@@ -221,6 +224,11 @@ pub fn apply(lb: &LoadBalancer, update: &StatusUpdate, now: &str) -> LoadBalance
 pub fn allocated(lb: &LoadBalancer) -> Option<&str> {
     let status = lb.status.as_ref()?;
     status.allocated_address.as_ref()?.ip.as_deref()
+}
+
+/// The address in `status.allocatedAddress`; `None` also if the text is none.
+pub fn allocated_addr(lb: &LoadBalancer) -> Option<IpAddr> {
+    allocated(lb).and_then(addr::parse)
 }
 
 /// The stored conditions of a load balancer.

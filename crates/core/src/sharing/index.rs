@@ -5,13 +5,13 @@ use std::net::IpAddr;
 
 use harvester_lb_api::keys;
 use harvester_lb_api::meta::annotation;
-use harvester_lb_ipam::{Record, addr};
+use harvester_lb_ipam::Record;
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::{self, Lb};
-use crate::status::allocated;
+use crate::status::allocated_addr;
 
 /// Two-way index of links between keys.
 #[derive(Debug, Default)]
@@ -124,7 +124,7 @@ impl Index {
     pub fn set_lb(&mut self, key: &Key, lb: Option<&Lb>) -> Affected {
         let group = lb.and_then(|lb| named_group(key, lb.meta()));
         let addr = match lb {
-            Some(Lb::Valid(lb)) if group.is_some() => allocated(lb).and_then(addr::parse),
+            Some(Lb::Valid(lb)) if group.is_some() => allocated_addr(lb),
             _ => None,
         };
         let addrs = self.named.set(key, addr.into_iter().collect());

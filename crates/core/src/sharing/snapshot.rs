@@ -15,7 +15,7 @@ use super::ports::Served;
 use super::telling;
 use crate::cached::{self, Lb};
 use crate::spec::{self, Port};
-use crate::status::allocated;
+use crate::status::{allocated, allocated_addr};
 
 /// A load balancer of a group, as it is stored.
 #[derive(Clone, Copy, Debug)]
@@ -162,7 +162,7 @@ fn candidate<'a>(party: Party<'a>, group: &str, record: Option<&Record>) -> Cand
         Lb::Invalid(meta, _) => Candidate::of_meta(meta),
     };
     let names_address = match party.lb {
-        Lb::Valid(lb) => match (allocated(lb).and_then(addr::parse), record) {
+        Lb::Valid(lb) => match (allocated_addr(lb), record) {
             (Some(names), Some(record)) => names == record.spec.addr,
             (Some(_), None) if candidate.name == group => !telling::was_of_another(lb),
             (Some(_), None) => telling::was_of(lb, group),

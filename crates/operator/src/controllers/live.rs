@@ -14,7 +14,7 @@ use harvester_lb_core::plan::{SeenLease, SeenPool};
 use harvester_lb_core::sharing::group::is_owner;
 use harvester_lb_core::sharing::index;
 use harvester_lb_core::{cached, spec, status};
-use harvester_lb_ipam::{Owner, Record, Request, addr};
+use harvester_lb_ipam::{Owner, Record, Request};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -121,10 +121,7 @@ pub async fn ensure_absent(ctx: &Context, key: &Key) -> Result<(), WriteError> {
 pub async fn ensure_gone(ctx: &Context, key: &Key, records: &[Record]) -> Result<(), WriteError> {
     let live = ctx.client.get_live::<LoadBalancer>(key).await?;
     let has_any = live.is_some_and(|lb| {
-        let (owner, named) = (
-            spec::owner(&lb.metadata),
-            status::allocated(&lb).and_then(addr::parse),
-        );
+        let (owner, named) = (spec::owner(&lb.metadata), status::allocated_addr(&lb));
         let mut all = records.iter().map(|record| &record.spec);
         all.any(|it| it.owner == owner || Some(it.addr) == named)
     });
@@ -153,7 +150,7 @@ pub async fn ensure_left(
         cached::key(&record.spec.owner.id),
         cached::key(&record.spec.address_of()),
     );
-    let named = |lb: &LoadBalancer| status::allocated(lb).and_then(addr::parse);
+    let named = |lb: &LoadBalancer| status::allocated_addr(lb);
     let version = seen.and_then(|seen| seen.resource_version.as_ref());
     let shares = |lb: &LoadBalancer| {
         spec::owner(&lb.metadata) == record.spec.owner
@@ -182,7 +179,7 @@ pub async fn ensure_unnamed(ctx: &Context, record: &Record) -> Result<(), WriteE
     let key = cached::key(&record.spec.owner.id);
     let names = |lb: &LoadBalancer| {
         spec::owner(&lb.metadata) == record.spec.owner
-            && status::allocated(lb).and_then(addr::parse) == Some(record.spec.addr)
+            && status::allocated_addr(lb) == Some(record.spec.addr)
     };
     match ctx.client.get_live::<LoadBalancer>(&key).await? {
         Some(lb) if names(&lb) => Err(WriteError::Conflict(format!(

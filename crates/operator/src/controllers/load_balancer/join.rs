@@ -47,7 +47,7 @@ impl<'a> Join<'a> {
             return Err(WriteError::Conflict(why));
         }
         let join = Self { ctx, addr };
-        let is_named = status::allocated(lb).and_then(addr::parse) == Some(addr);
+        let is_named = status::allocated_addr(lb) == Some(addr);
         if !is_named && !ctx.index.is_settled(addr) {
             records::touch(ctx, addr).await?;
             ctx.index.settle(addr);

@@ -12,7 +12,7 @@ use harvester_lb_core::sharing::snapshot::Snapshot;
 use harvester_lb_core::sharing::telling::{self, Shared};
 use harvester_lb_core::spec::{self, Checked};
 use harvester_lb_core::status::{self, Readiness};
-use harvester_lb_ipam::{Phase, Record, addr};
+use harvester_lb_ipam::{Phase, Record};
 use harvester_lb_object::Key;
 
 use crate::context::Context;
@@ -226,7 +226,7 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
 
 /// Whether the address that the status names has the record of a load balancer outside of the group.
 fn is_of_others(ctx: &Context, group: &Key, lb: &LoadBalancer) -> bool {
-    let addr = status::allocated(lb).and_then(addr::parse);
+    let addr = status::allocated_addr(lb);
     let record = addr.and_then(|addr| ctx.index.record(addr));
     record.is_some_and(|it| {
         it.spec.phase == Phase::Bound && cached::key(&it.spec.address_of()) != *group

@@ -131,8 +131,8 @@ async fn move_on(
 fn unnamed(ctx: &Context, key: &Key, addr: IpAddr, owner: &Owner) -> Option<LoadBalancer> {
     let primary = ctx.index.stores.lbs.get(key)?;
     let lb = primary.as_valid()?;
-    let is_unnamed = spec::owner(&lb.metadata) == *owner
-        && status::allocated(lb).and_then(addr::parse) != Some(addr);
+    let is_unnamed =
+        spec::owner(&lb.metadata) == *owner && status::allocated_addr(lb) != Some(addr);
     is_unnamed.then(|| lb.clone())
 }
 
