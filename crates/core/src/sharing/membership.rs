@@ -300,11 +300,16 @@ pub fn holder<'a, 'b>(
     })
 }
 
-/// SHR-6: whether others share the address of an earlier load balancer of this name, which this one must not take over (ALC-1). One
-/// that was restored from a backup is that earlier one: its status names the address (IPA-3).
-pub fn is_name_taken(primary: &Candidate<'_>, group: &Group<'_>, held_by: HeldBy<'_>) -> bool {
+/// Whether a record of the group's address is that of an earlier load balancer of the primary's name, or of one that had the address
+/// handed over from it. One that was restored from a backup is that earlier one: its status names the address (IPA-3).
+pub fn is_of_earlier(primary: &Candidate<'_>, held_by: HeldBy<'_>) -> bool {
     let is_restored = held_by.name == primary.name && primary.names_address;
-    !group.members.is_empty() && primary.uid != held_by.uid && !is_restored
+    primary.uid != held_by.uid && !is_restored
+}
+
+/// SHR-6: whether others share the address of an earlier load balancer of this name, which this one must not take over (ALC-1).
+pub fn is_name_taken(primary: &Candidate<'_>, group: &Group<'_>, held_by: HeldBy<'_>) -> bool {
+    !group.members.is_empty() && is_of_earlier(primary, held_by)
 }
 
 /// A type as `spec.workloadType` has it.

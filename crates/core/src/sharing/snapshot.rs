@@ -10,7 +10,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::group::{self, Role, Stored, Wish};
-use super::membership::{Candidate, HeldBy};
+use super::membership::{Candidate, HeldBy, is_of_earlier};
 use super::ports::Served;
 use super::telling;
 use crate::cached::{self, Lb};
@@ -39,10 +39,13 @@ pub struct Snapshot<'a> {
     parties: Vec<(Party<'a>, Option<Vec<Port>>)>,
     /// The Service, if it is ours and can be decoded.
     pub service: Option<&'a Service>,
-    /// The record of the address, if there is one.
+    /// The record of the address, if there is one. Not what an earlier primary has left and nobody shares: the present one adopts it or
+    /// not, as if it were alone (ALC-1, BE-7), and nobody joins before.
     pub record: Option<&'a Record>,
     /// The role of each load balancer, by name.
     pub roles: BTreeMap<String, Role>,
+    /// Whether there is a record that an earlier primary has left.
+    is_left: bool,
 }
 
 impl<'a> Snapshot<'a> {
@@ -71,12 +74,19 @@ impl<'a> Snapshot<'a> {
             service,
             record: held_by,
         });
+        let mut primary = parties.iter().map(|(party, _)| *party);
+        let primary = primary.find(|it| it.lb.meta().name.as_deref() == Some(&*key.name));
+        let is_left = primary.zip(held_by).is_some_and(|(primary, (held_by, _))| {
+            let is_taken = matches!(roles.get(&*key.name), Some(Role::NameTaken));
+            !is_taken && is_of_earlier(&candidate(primary, &key.name, record), held_by)
+        });
         Self {
             key,
             parties,
             service,
-            record,
+            record: record.filter(|_| !is_left),
             roles,
+            is_left,
         }
     }
 
@@ -99,7 +109,7 @@ impl<'a> Snapshot<'a> {
 
     /// The names of those that share the address, besides the primary.
     pub fn secondaries(&self) -> impl Iterator<Item = &str> {
-        let all = self.roles.iter();
+        let all = self.roles.iter().filter(|_| !self.is_left);
         all.filter(|(name, role)| matches!(role, Role::Member { .. }) && ***name != *self.key.name)
             .map(|(name, _)| &**name)
     }

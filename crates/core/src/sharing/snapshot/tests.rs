@@ -108,6 +108,35 @@ fn shr_5_the_holder_and_the_others() {
 }
 
 #[test]
+fn alc_1_what_an_earlier_primary_has_left_is_nobodys_address_before_the_present_one_has_it() {
+    let key = Key::new("ns", "web");
+    let of = |owner: &str| {
+        let mut record = record("10.0.0.2", "web", None);
+        record.spec.owner = Owner::new("ns", "web", owner);
+        [record]
+    };
+    let (earlier, present) = (of("u-0"), of("u-web"));
+    let handed_over = [record("10.0.0.2", "b", Some("web"))];
+    let (web, restored) = (lb("web", None, ""), lb("web", None, "10.0.0.2"));
+    let (asks, shares) = (
+        lb("b", Some("web"), "10.0.0.9"),
+        lb("b", Some("web"), "10.0.0.2"),
+    );
+    let has = |parties: &[&Lb], records: &[Record]| {
+        let parties = parties.iter().map(|lb| party(lb)).collect();
+        Snapshot::of(&key, parties, None, records).record.is_some()
+    };
+    assert!(has(&[&web, &asks], &present));
+    assert!(!has(&[&web, &asks], &earlier));
+    assert!(has(&[&restored, &asks], &earlier));
+    // Somebody shares it: the name is taken (SHR-6).
+    assert!(has(&[&web, &shares], &earlier));
+    assert!(has(&[&web, &shares], &handed_over));
+    // There is no primary.
+    assert!(has(&[&shares], &earlier));
+}
+
+#[test]
 fn ipa_7_of_cluster_type_the_status_tells_whose_address_lost_its_record() {
     let key = Key::new("ns", "web");
     let told = |name: &str, shared: &Shared| {

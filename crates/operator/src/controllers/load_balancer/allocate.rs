@@ -9,6 +9,7 @@ use harvester_lb_api::{IPAllocation, Ipam, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached;
 use harvester_lb_core::plan::{Address, Goal, Keep, Next, SeenPool, Waiting};
+use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::telling::{self, Shared};
 use harvester_lb_core::spec::{self, Checked, Source};
 use harvester_lb_core::spec_annotations::unavailable;
@@ -20,6 +21,7 @@ use tracing::{info, warn};
 
 use crate::clock;
 use crate::context::Context;
+use crate::controllers::load_balancer::group::Group;
 use crate::controllers::load_balancer::lease;
 use crate::controllers::{live, records};
 
@@ -223,10 +225,7 @@ async fn last_step(
             }
             Step::VerifyOwner => {
                 live::ensure_uid(ctx, &request.owner).await?;
-                // One that others share is not that of an earlier load balancer of the name as long as they do (SHR-6).
-                for record in ctx.index.bound_records_of(&request.owner.id) {
-                    live::ensure_left(ctx, &record, None).await?;
-                }
+                ensure_unshared(ctx, &request.owner).await?;
             }
             Step::VerifyStatus(addr) => verify_status(ctx, &request.owner, addr).await?,
             Step::Delete(record) => forget_stale(ctx, &record).await?,
@@ -246,6 +245,26 @@ async fn last_step(
             last => return Ok(last),
         }
     }
+}
+
+/// Verifies that nobody shares the addresses of an earlier load balancer of the name, which they keep as long as they do (SHR-6).
+///
+/// # Errors
+/// `Conflict` if somebody does.
+async fn ensure_unshared(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
+    let key = cached::key(&owner.id);
+    for record in ctx.index.bound_records_of(&owner.id) {
+        let group = Group::of(ctx, &key);
+        let snapshot = group.as_ref().map(Group::snapshot);
+        let role = snapshot.as_ref().and_then(|it| it.roles.get(&*key.name));
+        if matches!(role, Some(Role::NameTaken)) {
+            let why = format!("others share the address of an earlier {key}");
+            return Err(WriteError::Conflict(why));
+        }
+        let seen = snapshot.and_then(|it| it.meta(record.spec.owner.id.name()));
+        live::ensure_left(ctx, &record, seen).await?;
+    }
+    Ok(())
 }
 
 /// The error of an allocation that gave up.

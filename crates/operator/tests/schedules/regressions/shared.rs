@@ -522,5 +522,37 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
                 ],
             ),
         ),
+        (
+            "nobody joins the address of an earlier primary that the present one cannot have",
+            plan(
+                Style {
+                    watch: [10, 10, 40, 40, 40, 40, 10, 40],
+                    ..SMOOTH
+                },
+                &[
+                    Act::CreateLb(1, lb(false, None)),
+                    Act::CreatePool(0, of_ipv6(12, 13), 232, 0),
+                    Act::RecreateLb(0, of_project(true, Some(0))),
+                    Act::RecreateLb(1, of_project(true, Some(3))),
+                    Act::Ask(0, Asked::Primary(1)),
+                ],
+            ),
+        ),
+        (
+            "one that may not share any more leaves the address of an earlier primary that the present one cannot have",
+            plan(
+                SMOOTH,
+                &[
+                    Act::CreatePool(1, ranges(20, 22), 16, 1),
+                    Act::CreateLb(1, lb(true, Some(1))),
+                    Act::CreateLb(0, lb(true, None)),
+                    Act::Ask(0, Asked::Primary(1)),
+                    Act::TouchLb(0),
+                    Act::RecreateLb(1, lb(true, Some(3))),
+                    Act::TouchLb(0),
+                    Act::NamePool(0, Some(0)),
+                ],
+            ),
+        ),
     ]
 }

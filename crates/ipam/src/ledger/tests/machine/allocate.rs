@@ -307,11 +307,15 @@ fn crash(model: &Model, request: &Request, stored: &[Record], known: &[Record]) 
                 .is_none_or(|it_is| *it_is == it.spec.pool);
             // REQ-4: it moves to what it requests.
             let asked = request.requested.is_none_or(|addr| addr == it.spec.addr);
+            let is_its_own = it.spec.owner == request.owner;
+            // BE-7: of an earlier one only what this one can have, or its status names.
+            let status = request.status.as_ref().map(|status| status.addr);
+            let adopts = status == Some(it.spec.addr) || request.takes(it.spec.addr);
             is_own(it)
                 && if keeps {
-                    it.spec.owner == request.owner
+                    is_its_own
                 } else {
-                    demanded && asked
+                    demanded && asked && (is_its_own || adopts)
                 }
         };
         let serving = stored.iter().find(serves);
