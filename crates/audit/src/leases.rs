@@ -23,7 +23,7 @@ pub(crate) fn wanted<'a>(objects: &'a Objects<'_>, lb: &Lb<'_>) -> Option<&'a st
     if is_foreign {
         // SVC-1: it gets none of its own, with a lease or without; which of the two it is told depends on the mode.
         let ready = lb.condition("Ready").and_then(|it| it.reason.as_deref());
-        return (ready != Some(WAITING)).then(|| bound.unwrap_or(keys::DHCP_ADDRESS));
+        return (!says_waiting(lb, ready)).then(|| bound.unwrap_or(keys::DHCP_ADDRESS));
     }
     match (bound, service.map(|service| asked(service))) {
         // What the mode of the operator is, the objects do not say: kube-vip's Service is as good as none.
@@ -34,16 +34,20 @@ pub(crate) fn wanted<'a>(objects: &'a Objects<'_>, lb: &Lb<'_>) -> Option<&'a st
     }
 }
 
+/// Whether this is the reason of a load balancer that waits for a lease. SHR-1: one that asks for the address of another one is told that
+/// instead.
+fn says_waiting(lb: &Lb<'_>, reason: Option<&str>) -> bool {
+    let is_sharing = annotation(&lb.object.metadata, keys::ANNOTATION_PRIMARY).is_some();
+    reason == Some(WAITING) || (is_sharing && reason == Some("InvalidPrimary"))
+}
+
 /// DHC-1, DHC-3: a load balancer without a Service, because it has no lease.
 pub(crate) fn waits(lb: &Lb<'_>, ready: &Condition) -> Result<(), Finding> {
-    // SHR-1: one that asks for the address of another one is told that instead.
-    let is_sharing = annotation(&lb.object.metadata, keys::ANNOTATION_PRIMARY).is_some();
-    let reason = ready.reason.as_deref();
     must!(
         "DHC-1",
         CONDITION_MISMATCH,
         lb,
-        reason == Some(WAITING) || (is_sharing && reason == Some("InvalidPrimary")),
+        says_waiting(lb, ready.reason.as_deref()),
         "uses DHCP and has no Service, and the condition Ready is {}",
         describe(ready)
     );

@@ -13,8 +13,9 @@ use crate::objects::{Bound, Lb, Objects};
 use crate::{announcement, backends, details, kinds};
 
 /// Reasons of a load balancer that does not share the address that it asks for.
-const REFUSALS: [&str; 4] = [
+const REFUSALS: [&str; 5] = [
     "InvalidPrimary",
+    "NameConflict",
     "PrimaryNotFound",
     "WaitingForPrimary",
     "PortConflict",
@@ -282,6 +283,11 @@ pub(crate) fn is_refused(objects: &Objects<'_>, lb: &Lb<'_>, reason: &str) -> Re
         "WaitingForPrimary" => lives,
         "PortConflict" => lives && wants_a_port_of_another(objects, lb, &group),
         "InvalidPrimary" => may_not(objects, lb, name, &group),
+        // SVC-1: the Service of the group is somebody else's.
+        "NameConflict" => {
+            let service = objects.services.get(&group);
+            lives && service.is_some_and(|it| !is_ours(&it.metadata))
+        }
         _ => false,
     };
     must!(
@@ -337,6 +343,7 @@ fn may_not(objects: &Objects<'_>, lb: &Lb<'_>, name: &str, group: &Key) -> bool 
         || present.is_some_and(|it| primary(&it.object.metadata).is_some())
         || present.is_some_and(|it| it.object.spec.address_source() == Ipam::Dhcp)
         || present.or(holder).is_some_and(differs)
+        || (spec.workload() == WorkloadType::Vm && of.is_some_and(|of| of.address.contains(':')))
         || pool.is_some_and(|pool| {
             let named = present.and_then(|it| it.object.spec.ip_pool.as_deref());
             of.is_some_and(|of| of.pool != pool) || named.is_some_and(|it| it != pool)

@@ -5,6 +5,7 @@ mod documentation;
 mod leases;
 mod requested;
 mod selection;
+mod sharing;
 mod surroundings;
 mod undecodable;
 mod unserved;

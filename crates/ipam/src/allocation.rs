@@ -222,8 +222,12 @@ impl<'a> Allocation<'a> {
                     accepted: true,
                 } => {
                     self.written = Some(grant.addr);
-                    // REQ-4: it is recorded now. Whether it can have the other one that it requests is asked next.
-                    if self.request.requested.is_none_or(|it| it == grant.addr) {
+                    // REQ-4: it is recorded now. Whether it can have what it requests instead is asked next.
+                    let is_requested = |addr| {
+                        let mut named = self.request.pool.iter();
+                        addr == grant.addr && named.all(|pool| *pool == grant.pool)
+                    };
+                    if self.request.requested.is_none_or(is_requested) {
                         return Step::Done {
                             grant,
                             extra_records,

@@ -1,5 +1,6 @@
 //! DHCP leases (DHC-1 to DHC-5).
 
+use super::sharing::{foreign, shares_with};
 use super::unserved::is_right;
 use super::*;
 
@@ -64,6 +65,16 @@ fn dhc_1_what_is_right_about_leases() {
             all.records.push(lease("Pending", ""));
         }),
         ("no record", waits),
+        (
+            "a foreign Service, and it may not share an address",
+            |all| {
+                waits(all);
+                all.services.push(foreign("b"));
+                shares_with(all, "b");
+                let why = "annotation: the load balancer itself";
+                says(&mut all.load_balancers[1], "InvalidPrimary", why);
+            },
+        ),
         ("given back", |all| {
             waits(all);
             all.records.push(lease("Releasing", LEASED));

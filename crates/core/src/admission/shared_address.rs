@@ -17,6 +17,7 @@ use crate::sharing::group::Role;
 use crate::sharing::membership::{self, Candidate, Group, NotAMember};
 use crate::sharing::ports::Served;
 use crate::sharing::telling;
+use crate::status;
 use crate::validation;
 
 /// Load balancers that the warning about a deletion names.
@@ -128,10 +129,12 @@ fn refusal(
     };
     let members = neighbours.sharing(primary);
     let members: Vec<&LoadBalancer> = members.filter(|other| !is_same(request, other)).collect();
-    let mut pools = present.into_iter().chain(members.iter().copied());
+    let served = present.into_iter().chain(members.iter().copied());
+    let address = served.clone().find_map(status::allocated_addr);
     let group = Group {
         primary: present.map(|lb| candidate(lb, neighbours)),
-        pool: pools.find_map(pool_of_address),
+        pool: served.clone().find_map(pool_of_address),
+        is_ipv6: address.is_some_and(|it| it.is_ipv6()),
         members: members.into_iter().map(Candidate::of).collect(),
     };
     let own = if request.operation == Operation::Create {

@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use harvester_lb_api::{AllocatedAddress, LoadBalancer, keys};
+use harvester_lb_api::{AllocatedAddress, LoadBalancer, WorkloadType, keys};
 use harvester_lb_ipam::{AddressConflict, Grant, Record, Standing, WaitReason, addr};
 use harvester_lb_object::Key;
 
@@ -290,6 +290,23 @@ impl Keep {
     pub fn naming(mut self, address: Address) -> Self {
         if let Some(status) = &mut self.status {
             status.allocated = FieldUpdate::Set(Some(address.allocated));
+        }
+        self
+    }
+
+    /// The same of one that keeps nothing: the address in its status was that of another one, which it shares no longer (SHR-7).
+    #[must_use]
+    pub fn without_address(mut self, lb: &LoadBalancer) -> Self {
+        self.tells_health = false;
+        if let Some(status) = &mut self.status {
+            status.allocated = FieldUpdate::Set(None);
+            // For cluster type the guest writes the others (REC-1).
+            if lb.spec.workload() == WorkloadType::Vm {
+                status.address = FieldUpdate::Set(None);
+                status.backend_servers = FieldUpdate::Set(None);
+            }
+            status.extras = readiness::extras(None, None, &DiscoveredBackends::default());
+            status.details = details::waiting(status.readiness.reason);
         }
         self
     }

@@ -268,14 +268,16 @@ pub(super) fn without_service(
     }
 }
 
-/// The status that commits an address before the Service has it (IPA-6). The same write carries the other known fields, so that
-/// the next write is that of the external address.
+/// The status that commits an address before the Service has it (IPA-6). The same write says whose address it is (SHR-3), and carries
+/// the other known fields, so that the next write is that of the external address.
 pub(super) fn commitment(view: &View<'_>, vm: &VmSpec, address: &Address) -> StatusUpdate {
     let waiting = readiness::waiting_for_external_ip(&address.load_balancer_ip);
+    let mut extras = extras(address, &view.found);
+    extras.push(readiness::port_mismatch(Some(vm)));
     StatusUpdate {
         allocated: FieldUpdate::Set(Some(address.allocated.clone())),
         backend_servers: servers(view),
-        extras: vec![readiness::port_mismatch(Some(vm))],
+        extras,
         details: first_details(view, vm, address),
         ..StatusUpdate::only(waiting)
     }

@@ -3,6 +3,7 @@
 mod cases;
 mod group;
 mod leases;
+mod leaving;
 mod resume;
 mod resume_group;
 mod world;

@@ -32,8 +32,19 @@ pub struct Stored<'a> {
     pub lbs: Vec<Wish<'a>>,
     /// The Service of its name.
     pub service: Option<&'a Service>,
-    /// The owner and the pool of its address, if it has one.
-    pub record: Option<(HeldBy<'a>, &'a str)>,
+    /// The record of its address, if it has one.
+    pub record: Option<Held<'a>>,
+}
+
+/// The record of a group's address.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'a> {
+    /// The owner.
+    pub by: HeldBy<'a>,
+    /// The pool of the address.
+    pub pool: &'a str,
+    /// Whether it is an IPv6 address.
+    pub is_ipv6: bool,
 }
 
 /// What a load balancer is in a group.
@@ -128,7 +139,7 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
     let may_hold = accepted.iter().zip(&lost);
     let may_hold = may_hold.filter(|(it, lost)| lost.is_none() || it.candidate.name == stored.name);
     let may_hold: Vec<_> = may_hold.map(|(wish, _)| &wish.candidate).collect();
-    let held_by = stored.record.map(|(held_by, _)| held_by);
+    let held_by = stored.record.map(|held| held.by);
     let holder = membership::holder(stored.name, &may_hold, held_by).map(|it| it.name);
     for (wish, lost) in accepted.iter().zip(lost) {
         let name = wish.candidate.name;
@@ -145,8 +156,8 @@ fn is_name_taken(stored: &Stored<'_>, group: &Group<'_>) -> bool {
     let Some(lb) = &group.primary else {
         return false;
     };
-    if let Some((held_by, _)) = stored.record {
-        return membership::is_name_taken(lb, group, held_by);
+    if let Some(held) = stored.record {
+        return membership::is_name_taken(lb, group, held.by);
     }
     let is_its = match lb.workload {
         WorkloadType::Vm => is_owner(stored.service, lb.uid),
@@ -165,13 +176,41 @@ pub fn holder<'a>(name: &str, roles: &'a BTreeMap<String, Role>) -> Option<&'a s
     })
 }
 
+/// Whether the record is one that an earlier primary has left, and nobody shares its address: the present one adopts it or not as if
+/// it were alone (ALC-1, BE-7).
+pub fn is_left(stored: &Stored<'_>, roles: &BTreeMap<String, Role>) -> bool {
+    let is_taken = matches!(roles.get(stored.name), Some(Role::NameTaken));
+    let is_of_earlier =
+        |(held, lb): (Held<'_>, &Candidate<'_>)| membership::is_of_earlier(lb, held.by);
+    !is_taken
+        && stored
+            .record
+            .zip(primary(stored))
+            .is_some_and(is_of_earlier)
+}
+
+/// Whether the primary has yet to name the address in its status, and nobody shares it: it may never do so, if its spec is refused
+/// first. Until then nobody joins (IPA-6).
+pub fn is_unnamed(stored: &Stored<'_>) -> bool {
+    // Of one that cannot be decoded that is not known.
+    let is_silent = |lb: &Candidate<'_>| lb.is_readable && !lb.names_address;
+    stored.record.is_some()
+        && primary(stored).is_some_and(is_silent)
+        && group(stored).members.is_empty()
+}
+
+fn primary<'a, 'b>(stored: &'b Stored<'a>) -> Option<&'b Candidate<'a>> {
+    let mut all = stored.lbs.iter().map(|it| &it.candidate);
+    all.find(|lb| lb.name == stored.name)
+}
+
 /// Whether a load balancer shares the address of a group now: it owns the record, as an earlier self of a restored one does (IPA-3),
 /// or the Service; while that is absent its status names the address, and its EndpointSlice the Service. Without a record the
 /// status of a secondary must name the address too, as far as that can be read: an owner reference may have been written by hand
 /// (SVC-1). Of cluster type, which has no Service: its status names the address.
 fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
     let lb = &wish.candidate;
-    let holds = stored.record.is_some_and(|(held_by, _)| held_by.is(lb));
+    let holds = stored.record.is_some_and(|held| held.by.is(lb));
     holds
         || match lb.workload {
             WorkloadType::Vm if stored.service.is_some() => {
@@ -213,7 +252,8 @@ fn group<'a>(stored: &Stored<'a>) -> Group<'a> {
             .filter(|wish| is_present(stored, wish))
             .map(|wish| wish.candidate.clone())
             .collect(),
-        pool: stored.record.map(|it| it.1),
+        pool: stored.record.map(|held| held.pool),
+        is_ipv6: stored.record.is_some_and(|held| held.is_ipv6),
     }
 }
 

@@ -78,6 +78,8 @@ pub struct Group<'a> {
     pub members: Vec<Candidate<'a>>,
     /// The pool of the address; `None` while it has none.
     pub pool: Option<&'a str>,
+    /// Whether the address is an IPv6 address.
+    pub is_ipv6: bool,
 }
 
 /// Why a load balancer does not share the address of the group that it names.
@@ -138,6 +140,11 @@ pub enum NotAMember {
         /// Its own.
         own: &'static str,
     },
+    /// Its type has no endpoints with the address (BE-7).
+    #[error(
+        "annotation {KEY} is {0:?}, whose address is an IPv6 address, and the endpoints of a load balancer of workload type vm have IPv4 addresses: name one with an IPv4 address"
+    )]
+    Ipv6(String),
     /// It names another pool.
     #[error(
         "annotation {KEY} is {primary:?}, whose address is of pool {of}, and spec.ipPool is {named}: leave spec.ipPool empty, or name that pool"
@@ -181,6 +188,7 @@ impl NotAMember {
             | Self::Dhcp(value)
             | Self::PrimaryUsesDhcp(value)
             | Self::NotFound(value)
+            | Self::Ipv6(value)
             | Self::Chain { primary: value, .. }
             | Self::HasSecondaries { primary: value, .. }
             | Self::OtherType { primary: value, .. }
@@ -251,6 +259,9 @@ pub fn join(lb: &Candidate<'_>, primary: &str, group: &Group<'_>) -> Result<(), 
             theirs: text(one.workload),
             own: text(lb.workload),
         });
+    }
+    if group.is_ipv6 && lb.workload == WorkloadType::Vm {
+        return Err(NotAMember::Ipv6(value()));
     }
     let pool = group.pool.or(one.pool);
     match (lb.pool, pool) {

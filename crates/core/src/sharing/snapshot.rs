@@ -9,8 +9,8 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::group::{self, Role, Stored, Wish};
-use super::membership::{Candidate, HeldBy, is_of_earlier};
+use super::group::{self, Held, Role, Stored, Wish};
+use super::membership::{Candidate, HeldBy};
 use super::ports::Served;
 use super::telling;
 use crate::cached::{self, Lb};
@@ -39,13 +39,14 @@ pub struct Snapshot<'a> {
     parties: Vec<(Party<'a>, Option<Vec<Port>>)>,
     /// The Service, if it is ours and can be decoded.
     pub service: Option<&'a Service>,
-    /// The record of the address, if there is one. Not what an earlier primary has left and nobody shares: the present one adopts it or
-    /// not, as if it were alone (ALC-1, BE-7), and nobody joins before.
+    /// The record of the address, if there is one, but not one that [is left](group::is_left).
     pub record: Option<&'a Record>,
     /// The role of each load balancer, by name.
     pub roles: BTreeMap<String, Role>,
-    /// Whether there is a record that an earlier primary has left.
-    is_left: bool,
+    /// See [`group::is_left`]. Then nobody shares an address, or is to own the record.
+    pub is_left: bool,
+    /// See [`group::is_unnamed`]. Then nobody joins.
+    pub is_unnamed: bool,
 }
 
 impl<'a> Snapshot<'a> {
@@ -59,27 +60,27 @@ impl<'a> Snapshot<'a> {
         let record = main_record(key, &parties, service, records);
         let parties: Vec<_> = parties.into_iter().map(|it| (it, ports(&it))).collect();
         let uid = record.map(|it| it.spec.owner.uid.to_string());
-        let held_by = record.zip(uid.as_deref()).map(|(record, uid)| {
+        let held = record.zip(uid.as_deref()).map(|(record, uid)| {
             let name = record.spec.owner.id.name();
-            (HeldBy { name, uid }, &*record.spec.pool)
+            Held {
+                by: HeldBy { name, uid },
+                pool: &record.spec.pool,
+                is_ipv6: record.spec.addr.is_ipv6(),
+            }
         });
         let wish = |(party, ports): &(Party<'a>, Option<Vec<Port>>)| Wish {
             candidate: candidate(*party, &key.name, record),
             ports: ports.as_ref().map(|all| all.iter().map(served).collect()),
             slice: party.slice,
         };
-        let roles = group::roles(&Stored {
+        let stored = Stored {
             name: &key.name,
             lbs: parties.iter().map(wish).collect(),
             service,
-            record: held_by,
-        });
-        let mut primary = parties.iter().map(|(party, _)| *party);
-        let primary = primary.find(|it| it.lb.meta().name.as_deref() == Some(&*key.name));
-        let is_left = primary.zip(held_by).is_some_and(|(primary, (held_by, _))| {
-            let is_taken = matches!(roles.get(&*key.name), Some(Role::NameTaken));
-            !is_taken && is_of_earlier(&candidate(primary, &key.name, record), held_by)
-        });
+            record: held,
+        };
+        let roles = group::roles(&stored);
+        let (is_left, is_unnamed) = (group::is_left(&stored, &roles), group::is_unnamed(&stored));
         Self {
             key,
             parties,
@@ -87,6 +88,7 @@ impl<'a> Snapshot<'a> {
             record: record.filter(|_| !is_left),
             roles,
             is_left,
+            is_unnamed,
         }
     }
 
@@ -104,7 +106,8 @@ impl<'a> Snapshot<'a> {
 
     /// The load balancer that is to own the record (SHR-5).
     pub fn holder(&self) -> Option<&'a ObjectMeta> {
-        self.meta(group::holder(&self.key.name, &self.roles)?)
+        let holder = group::holder(&self.key.name, &self.roles);
+        self.meta(holder.filter(|_| !self.is_left)?)
     }
 
     /// The names of those that share the address, besides the primary.

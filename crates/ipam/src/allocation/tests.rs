@@ -396,6 +396,24 @@ fn req_4_one_that_is_recorded_first_is_told_at_once_what_becomes_of_its_request(
     ]
     .concat();
     fixture.acquires(&asks, &steps);
+
+    // It has the address that it requests, from another pool than it names.
+    let of_other_pool = Request {
+        pool: Some("missing".into()),
+        status: Some(StatusAddress {
+            pool: Some("p".into()),
+            addr: at(4),
+        }),
+        ..asks
+    };
+    let mut fixture = Fixture::new(&[]);
+    fixture.ledger.set_shown(&of_other_pool.owner.id, &[at(4)]);
+    let steps = [
+        "verify .4",
+        "create .4 Recorded",
+        "done .4 written unserved",
+    ];
+    fixture.acquires(&of_other_pool, &steps);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, meta};
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached::Allocation;
+use harvester_lb_core::cached::{Allocation, Lb};
 use harvester_lb_core::plan::{SeenLease, SeenPool};
 use harvester_lb_core::sharing::group::is_owner;
 use harvester_lb_core::sharing::index;
@@ -158,12 +158,27 @@ pub async fn ensure_left(
             && named(lb) == Some(record.spec.addr)
             && (version.is_none() || lb.metadata.resource_version.as_ref() != version)
     };
-    match ctx.client.get_live::<LoadBalancer>(&key).await? {
-        Some(lb) if shares(&lb) => Err(WriteError::Conflict(format!(
+    let is_shared = match ctx.client.get_live::<LoadBalancer>(&key).await {
+        Ok(lb) => lb.as_ref().is_some_and(shares),
+        // Of such a copy the rules see the metadata: it stays a member as long as it names the group.
+        Err(WriteError::Undecodable(_)) if is_undecodable_elsewhere(ctx, &key, &group) => false,
+        Err(error) => return Err(error),
+    };
+    if is_shared {
+        return Err(WriteError::Conflict(format!(
             "LoadBalancer {key} shares {}, the store was behind",
             record.spec.addr
-        ))),
-        _ => Ok(()),
+        )));
+    }
+    Ok(())
+}
+
+/// Whether the stored copy of a load balancer cannot be decoded, and does not name this group any more.
+fn is_undecodable_elsewhere(ctx: &Context, key: &Key, group: &Key) -> bool {
+    let stored = ctx.index.stores.lbs.get(key);
+    match stored.as_deref() {
+        Some(Lb::Invalid(meta, _)) => index::named_group(key, meta).as_ref() != Some(group),
+        _ => false,
     }
 }
 

@@ -91,7 +91,10 @@ async fn reconcile_one(
         (Err(why), Standing::NameTaken(..)) => {
             return (unserved::nameless(ctx, key, lb, &why).await, false);
         }
-        (Err(why), _) => return (unserved::refused(ctx, key, lb, &why).await, false),
+        (Err(why), _) => {
+            let is_alone = matches!(standing, Standing::Own(_));
+            return (unserved::refused(ctx, key, lb, &why, is_alone).await, false);
+        }
     };
 
     let (goal, allocated) = match standing::goal(ctx, key, lb, checked, &standing).await {

@@ -36,8 +36,15 @@ impl Index {
             }
             let records = leader.ledger.bound_records_of(&cached::id(key));
             let secondary = |lb: &Key| {
-                let bound = leader.ledger.bound_records_of(&cached::id(lb));
-                let addrs: Vec<IpAddr> = bound.iter().map(|it| it.spec.addr).collect();
+                let id = cached::id(lb);
+                let bound = leader.ledger.bound_records_of(&id);
+                // IPA-7: also of one whose record was deleted by hand.
+                let unrecorded = leader.ledger.unrecorded(&id).into_iter();
+                let addrs: Vec<IpAddr> = bound
+                    .iter()
+                    .map(|it| it.spec.addr)
+                    .chain(unrecorded)
+                    .collect();
                 leader.sharing.secondary_of(lb, &addrs).cloned()
             };
             let naming = leader.sharing.naming(key);

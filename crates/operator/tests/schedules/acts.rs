@@ -85,7 +85,8 @@ impl Act {
         let pool = rng.usize(..pools);
         let vmi = rng.usize(..VMIS.len());
         match rng.u8(..100) {
-            53..61 if later => Self::Ask(lb, Asked::draw(rng, lbs)),
+            55..61 if later => Self::Ask(lb, Asked::draw(rng, lbs)),
+            82..84 if later && by_hand && rng.bool() => Self::DeleteRecord(rng.usize(..8)),
             81..84 if later => Self::Exclude(pool, EXCLUDED[rng.usize(..EXCLUDED.len())]),
             88..90 if later => Self::ShareService(lb, rng.usize(..lbs)),
             90 if later => Self::DeleteService(lb),

@@ -44,9 +44,9 @@ impl Plan {
         let style = Style::draw(&mut rng);
         let lbs = rng.usize(2..=5);
         let pools = rng.usize(1..=2) + usize::from(rng.u8(..8) == 0);
-        // Some plans use features of later versions; these have no manual edits of IPAllocations.
-        let later = rng.u8(..5) == 0;
-        let by_hand = rng.bool() && !later;
+        // Half of the plans use features of later versions.
+        let later = rng.bool();
+        let by_hand = rng.bool();
         let leases = later && rng.bool();
         let style = Style {
             // After a manual edit of an IPAllocation the operator cannot know that kube-vip must leave the address.

@@ -53,8 +53,12 @@ fn slice(of: &str, names: &[&str]) -> EndpointSlice {
     .unwrap()
 }
 
-fn held(name: &'static str) -> (HeldBy<'static>, &'static str) {
-    (HeldBy { name, uid: name }, "pool")
+fn held(name: &'static str) -> Held<'static> {
+    Held {
+        by: HeldBy { name, uid: name },
+        pool: "pool",
+        is_ipv6: false,
+    }
 }
 
 fn wish<'a>(lb: Candidate<'a>, port: u16, slice: Option<&'a EndpointSlice>) -> Wish<'a> {
@@ -368,4 +372,39 @@ fn shr_2_one_whose_endpoint_slice_was_deleted_by_hand_keeps_its_ports() {
         "p holds",
     ];
     assert_eq!(say(&stored), expected);
+}
+
+#[test]
+fn ipa_6_nobody_joins_an_address_that_the_primary_has_not_named() {
+    let is_unnamed = |primary: Candidate<'static>, b: Candidate<'static>| {
+        let stored = Stored {
+            name: "p",
+            lbs: vec![wish(primary, 80, None), wish(b, 81, None)],
+            service: None,
+            record: Some(held("p")),
+        };
+        super::is_unnamed(&stored)
+    };
+    let (primary, asks) = (candidate("p", 1), candidate("b", 2));
+    let (named, unreadable) = (
+        Candidate {
+            names_address: true,
+            ..primary.clone()
+        },
+        Candidate {
+            is_readable: false,
+            ..primary.clone()
+        },
+    );
+    assert!(is_unnamed(primary.clone(), asks.clone()));
+    assert!(!is_unnamed(named, asks.clone()));
+    // Whether it does is not known.
+    assert!(!is_unnamed(unreadable, asks.clone()));
+    // Another one shares the address already.
+    let shares = Candidate {
+        names_address: true,
+        workload: WorkloadType::Cluster,
+        ..asks
+    };
+    assert!(!is_unnamed(primary, shares));
 }

@@ -26,6 +26,7 @@ fn group() -> Group<'static> {
         primary: Some(lb("primary")),
         members: Vec::new(),
         pool: Some("p"),
+        is_ipv6: false,
     }
 }
 
@@ -60,6 +61,12 @@ fn shr_1_who_is_accepted() {
         without_address, "joins",
         "the primary has no address yet, and names no pool"
     );
+    let of_cluster = told(|b, group| {
+        group.is_ipv6 = true;
+        b.workload = WorkloadType::Cluster;
+        group.primary.as_mut().unwrap().workload = WorkloadType::Cluster;
+    });
+    assert_eq!(of_cluster, "joins", "the guest serves an IPv6 address");
     let orphaned = told(|_, group| {
         group.primary = None;
         group.members = vec![lb("c")];
@@ -133,6 +140,11 @@ fn shr_1_who_is_refused() {
                 group.members = vec![lb("c")];
             }),
             ", a load balancer of workload type vm",
+        ),
+        (
+            "an address without endpoints of its type",
+            told(|_, group| group.is_ipv6 = true),
+            ", whose address is an IPv6 address",
         ),
         (
             "another pool",

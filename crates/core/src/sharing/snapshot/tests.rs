@@ -124,7 +124,12 @@ fn alc_1_what_an_earlier_primary_has_left_is_nobodys_address_before_the_present_
     );
     let has = |parties: &[&Lb], records: &[Record]| {
         let parties = parties.iter().map(|lb| party(lb)).collect();
-        Snapshot::of(&key, parties, None, records).record.is_some()
+        let snapshot = Snapshot::of(&key, parties, None, records);
+        let has = snapshot.record.is_some();
+        // Nor does anybody share one, or is to own it.
+        assert_eq!((snapshot.is_left, snapshot.holder().is_some()), (!has, has));
+        assert!(has || snapshot.secondaries().next().is_none());
+        has
     };
     assert!(has(&[&web, &asks], &present));
     assert!(!has(&[&web, &asks], &earlier));

@@ -106,16 +106,18 @@ pub fn shared_goal(
     Ok(with_address(lb, checked.vm.map(Box::new), address))
 }
 
-/// What a load balancer is to have that has no address and gets none for now, for this reason.
+/// What a load balancer is to have that has no address and gets none for now, for this reason. If others share the address of an
+/// earlier one of its name, that stays theirs, and what it has itself goes (SHR-6).
 pub fn unshared_goal(
     ctx: &Context,
-    key: &Key,
+    lb: &LoadBalancer,
     checked: Checked,
     (reason, message): (&'static str, String),
     is_name_taken: bool,
 ) -> Goal {
-    let own = ctx.index.withdraw_from_pools(key);
-    let own = if is_name_taken { Vec::new() } else { own };
+    let owner = spec::owner(&lb.metadata);
+    let mut own = ctx.index.withdraw_from_pools(&cached::key(&owner.id));
+    own.retain(|record| !is_name_taken || record.spec.owner == owner);
     let waiting = Waiting {
         is_name_taken,
         ..Waiting::because(reason, message, own)

@@ -80,11 +80,11 @@ pub async fn goal(
         }
         Standing::NameTaken(reason, message) => {
             let why = (*reason, message.clone());
-            Ok(allocate::unshared_goal(ctx, key, checked, why, true))
+            Ok(allocate::unshared_goal(ctx, lb, checked, why, true))
         }
         Standing::Own(Some(why)) if !has_own(ctx, key, lb) => Ok(allocate::unshared_goal(
             ctx,
-            key,
+            lb,
             checked,
             why.clone(),
             false,
@@ -192,7 +192,7 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
         let snapshot = asked.snapshot();
         let role = snapshot.roles.get(&*key.name);
         ctx.index.saw_role(named, key, role);
-        match (role, snapshot.record) {
+        match (role, snapshot.record.filter(|_| !snapshot.is_unnamed)) {
             (Some(Role::Member { .. }), Some(_)) => match asked.hindrance(lb) {
                 None => return Standing::Member(named.clone()),
                 hindrance => refusal = hindrance,
@@ -251,7 +251,7 @@ pub fn left(ctx: &Context, key: &Key, uid: Option<&str>) -> Option<Key> {
 }
 
 /// The group whose Service the EndpointSlice of a load balancer names, unless that is its own: one that joins still has that.
-fn named_by_slice(ctx: &Context, key: &Key) -> Option<Key> {
+pub fn named_by_slice(ctx: &Context, key: &Key) -> Option<Key> {
     let slice = ctx.index.stores.slices.get(key)?;
     let labels = slice.metadata.labels.as_ref()?;
     let of = labels.get(keys::LABEL_SERVICE_NAME)?;

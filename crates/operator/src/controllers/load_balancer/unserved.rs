@@ -7,6 +7,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb};
 use harvester_lb_core::plan::{self, Goal, Keep, LeftBehind, Next, View};
 use harvester_lb_core::sharing::group as membership;
+use harvester_lb_core::sharing::telling;
 use harvester_lb_core::spec::{self, Refusal};
 use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_ipam::{Record, addr};
@@ -101,15 +102,24 @@ pub async fn leaving(
 }
 
 /// Handles a load balancer whose spec is refused: its endpoints follow and its condition is written whatever becomes of its
-/// address, which stays recorded; it gets no new one (ALC-10).
+/// address, which stays recorded; it gets no new one (ALC-10). `is_alone`: it shares no address. What it has left of one that it
+/// shared goes: nobody may have that while a status names it (IPA-6).
 pub async fn refused(
     ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     why: &Refusal,
+    is_alone: bool,
 ) -> Result<Requeue, WriteError> {
     let keep = Keep::refused(key, lb, why);
-    let goal = Goal::Keep(leaving_none(ctx, key, lb, keep));
+    let goal = Goal::Keep(if is_alone && telling::was_of_another(lb) {
+        Keep {
+            left: standing::named_by_slice(ctx, key),
+            ..keep.without_address(lb)
+        }
+    } else {
+        leaving_none(ctx, key, lb, keep)
+    });
     let walked = walk(ctx, key, lb, &goal, key).await;
     let kept = keep_address(ctx, key, lb).await;
     let lost = lease::end_lost(ctx, key, &lb.metadata, Some(&lb.spec)).await;
@@ -153,6 +163,22 @@ fn is_as_decided(copy: &LoadBalancer, newest: &LoadBalancer) -> bool {
     spec::request(copy) == spec::request(newest)
         && copy.spec == newest.spec
         && copy.metadata.annotations == newest.metadata.annotations
+}
+
+/// Deletes the Service of an earlier load balancer of the name for one that does not do so with its own plan, as it is being deleted or
+/// left alone: those that have left the group wait for that (SHR-7).
+pub async fn end_service_left(ctx: &Context, key: &Key) -> Result<(), WriteError> {
+    let stored = ctx.index.stores.lbs.get(key);
+    let Some(Lb::Valid(lb)) = stored.as_deref() else {
+        return Ok(());
+    };
+    let has_no_plan = lb.metadata.deletion_timestamp.is_some()
+        || ctx.index.stores.unsupported(&lb.metadata).is_some();
+    if !has_no_plan {
+        return Ok(());
+    }
+    let records = ctx.index.bound_records_of(&cached::id(key));
+    end_earlier_service(ctx, key, lb, &records).await
 }
 
 /// Deletes the Service of an earlier load balancer of the name, whose address is to be released (REL-3): the garbage collector leaves it

@@ -25,10 +25,11 @@ use crate::controllers::load_balancer::apply;
 use crate::controllers::load_balancer::group::{Group, members};
 use crate::controllers::load_balancer::observe::Stored;
 use crate::controllers::load_balancer::release;
+use crate::controllers::load_balancer::unserved;
 use crate::controllers::{live, records};
 
 /// Wakes the load balancers of a group that a reconcile under its name may concern: those that have not acted on their present role yet, and those that wait
-/// for ports which the Service has by now.
+/// for an address which the primary has by now, or for ports which the Service has.
 pub fn wake(ctx: &Context, group: &Group) {
     let snapshot = group.snapshot();
     let mut wakes = ctx.index.outdated_roles(snapshot.key, &snapshot.roles);
@@ -38,7 +39,10 @@ pub fn wake(ctx: &Context, group: &Group) {
             ready.reason.as_deref()
         });
         let waits = ready == Some(status::WAITING_FOR_PRIMARY);
-        if waits && ports.is_some_and(|it| service::carries(snapshot.service, party.slice, it)) {
+        let has_none = party.lb.as_valid().and_then(status::allocated).is_none();
+        let is_ready = ports.is_some_and(|it| service::carries(snapshot.service, party.slice, it))
+            || (has_none && snapshot.record.is_some() && !snapshot.is_unnamed);
+        if waits && is_ready {
             let name = party.lb.meta().name.as_deref().unwrap_or_default();
             wakes.push(Key::new(&snapshot.key.namespace, name));
         }
@@ -58,6 +62,9 @@ pub async fn keep_up(
 ) -> Result<Requeue, WriteError> {
     let snapshot = group.snapshot();
     let Some(holder) = snapshot.holder() else {
+        if snapshot.is_left {
+            unserved::end_service_left(ctx, snapshot.key).await?;
+        }
         return Ok(Requeue::AwaitChange);
     };
     let to = spec::owner(holder);

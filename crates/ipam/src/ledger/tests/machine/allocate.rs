@@ -140,7 +140,7 @@ impl Model {
                     (spec, replaces, Some(reason))
                 }
             };
-            let addr = spec.addr;
+            let (addr, pool) = (spec.addr, spec.pool.clone());
             let mut write = self.turn(Expected::Write(spec.clone(), replaces, reason));
             let fate = fates.next().unwrap_or(Fate::Accepted);
             if matches!(fate, Fate::Refused | Fate::Late) {
@@ -159,7 +159,8 @@ impl Model {
             if is_done {
                 written = Some(addr);
                 // REQ-4: recorded first, and moved afterwards.
-                if request.requested.is_some_and(|it| it != addr) {
+                let is_named = request.pool.as_ref().is_none_or(|it| *it == pool);
+                if request.requested.is_some_and(|it| it != addr || !is_named) {
                     continue;
                 }
                 turns.push(self.turn(Expected::Done(addr, true, extra)));
