@@ -9,18 +9,9 @@ use crate::meta::requested;
 use crate::objects::{Lb, Objects};
 use crate::ranges::Ranges;
 use crate::sharing::{self, Part};
-use crate::spec::Spec;
+use crate::spec::{REFUSED, Spec};
 use crate::waiting::{self, waits};
 use crate::{backends, kinds, leases, owned_objects};
-
-/// Condition reasons of an invalid spec: its address and endpoints stay as they are (BE-6, ALC-10).
-const REFUSED: [&str; 5] = [
-    "InvalidListener",
-    "InvalidSelector",
-    "InvalidHealthCheck",
-    "InvalidRequestedAddress",
-    "InvalidHardwareAddress",
-];
 
 /// Checks one load balancer. Returns the reason if it has no address, in accordance with the rules.
 pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a str>, Finding> {

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use crate::finding::{Finding, describe, first_few, must};
 use crate::meta::{annotation, announced, asked, is_ours, requested};
 use crate::objects::{Bound, Lb, Objects};
+use crate::spec::REFUSED;
 use crate::{announcement, backends, details, kinds};
 
 /// Reasons of a load balancer that does not share the address that it asks for.
@@ -350,19 +351,37 @@ fn may_not(objects: &Objects<'_>, lb: &Lb<'_>, name: &str, group: &Key) -> bool 
         })
 }
 
+/// The ports of the load balancers that share a Service, besides the primary's.
+pub(crate) struct Others<'a> {
+    /// Those of their specs.
+    pub(crate) ports: Vec<&'a Listener>,
+    /// Whether a Service may have further ones: of one whose spec is refused it has those of an earlier spec (BE-6).
+    pub(crate) may_be_more: bool,
+}
+
 /// The ports of all load balancers but the primary that a Service carries, as it names them; `None` if there are none.
 pub(crate) fn ports_of_others<'a>(
     objects: &Objects<'a>,
     service: &Service,
     primary: &Key,
-) -> Option<Vec<&'a Listener>> {
+) -> Option<Others<'a>> {
     let others = owners(&service.metadata).filter(|(name, _)| **name != *primary.name);
     let keys: Vec<Key> = others
         .map(|(name, _)| Key::new(&primary.namespace, name))
         .collect();
+    let is_refused = |lb: &&Lb<'_>| {
+        let ready = lb.condition("Ready").and_then(|it| it.reason.as_deref());
+        ready.is_some_and(|reason| REFUSED.contains(&reason))
+    };
     let lbs = keys.iter().filter_map(|key| objects.lbs.get(key));
-    let ports = lbs.flat_map(|lb| lb.object.spec.listeners.iter().flatten());
-    (!keys.is_empty()).then(|| ports.collect())
+    let (refused, served): (Vec<_>, Vec<_>) = lbs.partition(is_refused);
+    let ports = served
+        .iter()
+        .flat_map(|lb| lb.object.spec.listeners.iter().flatten());
+    (!keys.is_empty()).then(|| Others {
+        ports: ports.collect(),
+        may_be_more: !refused.is_empty(),
+    })
 }
 
 /// Whether others share the address of a load balancer: they own its Service. Of cluster type, which has none, their status tells it.

@@ -8,6 +8,15 @@ use harvester_lb_api::{Ipam, WorkloadType, keys};
 use crate::meta::{annotation, requested};
 use crate::objects::Lb;
 
+/// Condition reasons of an invalid spec: its address and endpoints stay as they are (BE-6, ALC-10).
+pub(crate) const REFUSED: [&str; 5] = [
+    "InvalidListener",
+    "InvalidSelector",
+    "InvalidHealthCheck",
+    "InvalidRequestedAddress",
+    "InvalidHardwareAddress",
+];
+
 /// Validity of a spec, as far as it is known without the operator's validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spec {

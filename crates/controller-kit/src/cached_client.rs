@@ -127,13 +127,13 @@ impl<I> CachedClient<I> {
         self.after_write(key, lists, answer).await
     }
 
-    /// Deletes exactly the copy with this metadata (IPA-5). Succeeds if it is gone already. If finalizers remain, the
-    /// watch reports the end of the object.
+    /// Deletes exactly the copy with this metadata (IPA-5). Succeeds if it is gone already. Returns whether it is gone; if finalizers
+    /// remain, the watch reports the end of the object.
     pub async fn delete<K: CachedResource<I>>(
         &self,
         key: &Key,
         from: &ObjectMeta,
-    ) -> Result<(), WriteError> {
+    ) -> Result<bool, WriteError> {
         let answer = self
             .writer
             .delete(&self.api::<K>(key), &key.name, from)
@@ -143,7 +143,7 @@ impl<I> CachedClient<I> {
             Err(error) if error.is_stale() => {
                 match self.reread_on_conflict::<K>(key, &error).await? {
                     Some(_) => Err(error),
-                    None => Ok(()),
+                    None => Ok(true),
                 }
             }
             other => other,

@@ -213,13 +213,14 @@ impl Writer {
         read(&self.write(request).await?)
     }
 
-    /// Deletes exactly the copy with the uid and the resource version of this metadata (IPA-5).
+    /// Deletes exactly the copy with the uid and the resource version of this metadata (IPA-5). Returns whether it is gone: not while
+    /// finalizers remain.
     pub async fn delete<K>(
         &self,
         api: &Api<K>,
         name: &str,
         from: &ObjectMeta,
-    ) -> Result<(), WriteError>
+    ) -> Result<bool, WriteError>
     where
         K: Resource,
     {
@@ -227,8 +228,10 @@ impl Writer {
             uid: from.uid.clone(),
             resource_version: from.resource_version.clone(),
         });
-        // The answer is the rest of the object, or a status: not needed.
-        self.write(to(api).delete(name, &params)).await.map(drop)
+        let answer = self.write(to(api).delete(name, &params)).await?;
+        // The rest of the object, or a status.
+        let remains = serde_json::from_str::<Remains>(&answer);
+        Ok(!remains.is_ok_and(|rest| rest.metadata.deletion_timestamp.is_some()))
     }
 
     /// Sends a request that changes an object.
@@ -243,6 +246,13 @@ impl Writer {
         let request = request.map_err(|error| WriteError::Refused(error.to_string()))?;
         bounded(self.client.request_text(request)).await
     }
+}
+
+/// What counts of the answer to a deletion.
+#[derive(Deserialize)]
+struct Remains {
+    #[serde(default)]
+    metadata: ObjectMeta,
 }
 
 /// A request that can be sent, or why it cannot.

@@ -201,12 +201,18 @@ impl FakeApiServer {
         if !is_as_expected(&present, &body) {
             return failure(409, "Conflict");
         }
-        if method == Method::DELETE {
+        let has_finalizers = present["metadata"]["finalizers"].is_array();
+        if method == Method::DELETE && !has_finalizers {
             objects.remove(&path);
             return (200, present);
         }
         let mut changed = present;
-        if body.is_array() {
+        if method == Method::DELETE {
+            if !changed["metadata"]["deletionTimestamp"].is_null() {
+                return (200, changed);
+            }
+            changed["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+        } else if body.is_array() {
             let patch: json_patch::Patch = serde_json::from_value(body).unwrap();
             json_patch::patch(&mut changed, &patch).unwrap();
         } else {

@@ -53,7 +53,7 @@ impl Metrics {
             )?,
             history_deletions_refused: families.counter(
                 "history_deletions_refused_total",
-                "Deletions of Released IPAllocations that the API server refused.",
+                "Deletions of Released IPAllocations that the API server refused or a finalizer holds up.",
             )?,
             announcing_node_changes: families.counters(
                 "announcing_node_changes_total",

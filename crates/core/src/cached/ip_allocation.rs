@@ -87,7 +87,7 @@ fn is_reserved(meta: &ObjectMeta) -> bool {
 /// Released one [`Micros::MIN`].
 ///
 /// # Errors
-/// `spec.address` is no address, its phase is one of a DHCP lease, or the object is not named after it: then it would not lock that address (ALC-8).
+/// `spec.address` is no address, its owner has no name, its phase is one of a DHCP lease, or the object is not named after it: then it would not lock that address (ALC-8).
 pub fn record(object: &IPAllocation) -> Result<Record, String> {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let spec = &object.spec;
@@ -109,6 +109,12 @@ pub fn record(object: &IPAllocation) -> Result<Record, String> {
             ));
         }
     };
+    let id = format!("{}/{}", spec.owner.namespace, spec.owner.name);
+    if OwnerId::parse(&id).is_none() {
+        return Err(format!(
+            "spec.owner {id:?} is not namespace and name of a load balancer"
+        ));
+    }
     let created = time::created(&object.metadata);
     let bound_at = spec.bound_at.as_deref().and_then(time::parse);
     Ok(Record {

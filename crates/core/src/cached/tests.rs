@@ -248,6 +248,17 @@ fn section_6_5_a_record_must_bear_the_name_of_its_address() {
         record(&misnamed),
         Err("spec.address 172.20.1.4 requires the object name 172.20.1.4".into())
     );
+    for owner in ["", "a b", "a/b"] {
+        let nobodys = allocation(
+            "172.20.1.4",
+            &json!({"address": "172.20.1.4", "pool": "p", "owner": {"namespace": "n", "name": owner}, "phase": "Bound"}),
+        );
+        let read = Allocation::decoded(&nobodys);
+        assert!(
+            matches!(read, Allocation::Unreadable { .. }),
+            "{owner:?}: {read:?}"
+        );
+    }
     let undecodable = Allocation::from_watch(undecodable(json!({"name": "172.20.1.4"})));
     assert!(matches!(undecodable, Allocation::Unreadable { why, .. } if why == "invalid type"));
 }

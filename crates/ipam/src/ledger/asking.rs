@@ -1,6 +1,6 @@
 //! Changes of the load balancers that ask for an address (REQ-3): for whom it is kept, and who is woken.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::Ledger;
@@ -33,9 +33,11 @@ impl Ledger {
             return;
         }
         self.set_taken(addr, self.records.is_bound(addr));
-        // The others' explanations name the first one.
-        let others = self.askers.at(addr).filter(|id| *id != by);
-        self.wake_requested.extend(others.cloned());
+        // The others' explanations name the first one, unless somebody has the address.
+        if !self.records.is_bound(addr) {
+            let others = self.askers.at(addr).filter(|id| *id != by);
+            self.wake_requested.extend(others.cloned());
+        }
     }
 
     /// The same for one that was not decided about yet.
@@ -82,6 +84,8 @@ impl Ledger {
     pub(super) fn pool_of_askers_changed(&mut self, at: u32, before: BTreeSet<OwnerId>) {
         let mut concerned = self.askers_of(at);
         concerned.extend(before);
+        // All at once: of many that ask for one address each would be the first for a moment.
+        let mut firsts: BTreeMap<IpAddr, Option<Age>> = BTreeMap::new();
         for id in &concerned {
             let Some(asker) = self.askers.get(id) else {
                 continue;
@@ -92,7 +96,15 @@ impl Ledger {
                     is_served,
                     ..asker.clone()
                 };
-                self.ask(asker);
+                let first = || self.askers.first(asker.addr).cloned();
+                firsts.entry(asker.addr).or_insert_with(first);
+                self.maybe_outdated.remove(&Age::of(&asker.request));
+                self.askers.insert(asker);
+            }
+        }
+        for (addr, before) in firsts {
+            if self.askers.first(addr) != before.as_ref() {
+                self.sync_taken(addr);
             }
         }
         self.wake_requested.extend(concerned);

@@ -105,6 +105,9 @@ impl Ledger {
         if let Some(candidate) = self.claimed(request, false)? {
             return Ok(candidate);
         }
+        if let Some(none) = self.unreadable(request) {
+            return Err(none);
+        }
         let Some(at) = self.target(request) else {
             return Err(NoAddress::new(WaitReason::NoMatchedPool));
         };
@@ -133,9 +136,6 @@ impl Ledger {
         if let Some(addr) = self.status_to_consider(request) {
             address_conflict = self.address_conflict(request, addr, &name);
             if address_conflict.is_none() && pool.usable(addr) && request.takes(addr) {
-                if self.holds.is_blocked(addr) {
-                    return Err(NoAddress::Unreadable { addr, pool: name });
-                }
                 if allowed(addr) {
                     return Ok(Candidate::new(
                         addr,
@@ -238,6 +238,25 @@ impl Ledger {
         // Holds that led to no address must not block it for others, nor for this load balancer's own search.
         self.drop_holds(&request.owner.id, |_, _| true);
         Ok(None)
+    }
+
+    /// IPA-1: the address that the status names, if its record cannot be read and so may be this load balancer's: of the pool that the
+    /// status names, whatever the selectors choose now (SEL-8), and whether it is still an address of that (IPA-7); without one, of the
+    /// pool that serves the load balancer.
+    pub(super) fn unreadable(&mut self, request: &Request) -> Option<NoAddress> {
+        let addr = self.status_to_consider(request)?;
+        if !self.holds.is_blocked(addr) || self.rival(addr, &request.owner.id).is_some() {
+            return None;
+        }
+        let status = request.status.as_ref();
+        let named = status.and_then(|status| status.pool.clone());
+        let demanded = |pool: &PoolName| request.pool.as_ref().is_none_or(|it| it == pool);
+        let pool = named.filter(demanded).or_else(|| {
+            let at = self.pool_of_present(request, addr)?;
+            let pool = &self.pools[at];
+            pool.usable(addr).then(|| pool.name.clone())
+        })?;
+        Some(NoAddress::Unreadable { addr, pool })
     }
 
     /// ALC-2: the free addresses that this id had in the pool, ascending, and its records that

@@ -61,8 +61,12 @@ impl Ledger {
             let pool = &ledger.pools[entry.pool].name;
             request.pool.as_ref().is_none_or(|named| named == pool)
         };
+        // BE-7: of an earlier load balancer of the name only what this one can have, or its status names.
+        let may_have = |entry: &RecordEntry| {
+            entry.owner.uid == request.owner.uid || request.names(addr) || request.takes(addr)
+        };
         let has = bound.iter().position(|entry| entry.addr == addr);
-        if let Some(at) = has.filter(|at| is_pool_s(self, &bound[*at])) {
+        if let Some(at) = has.filter(|at| is_pool_s(self, &bound[*at]) && may_have(&bound[*at])) {
             let kept = bound.swap_remove(at);
             self.leave_queue(id);
             self.leave_asking(id);
@@ -136,17 +140,7 @@ impl Ledger {
             return Ok(Some(candidate));
         }
         // As without a request: what is unreadable may be its own.
-        let named = self
-            .status_to_consider(request)
-            .filter(|addr| self.holds.is_blocked(*addr));
-        if let Some(addr) = named
-            && let Some(at) = self.pool_of_present(request, addr)
-            && self.pools[at].usable(addr)
-        {
-            let pool = self.pools[at].name.clone();
-            return Err(NoAddress::Unreadable { addr, pool });
-        }
-        Ok(None)
+        self.unreadable(request).map_or(Ok(None), Err)
     }
 
     /// The place of the pool that serves a load balancer which has this address without a record: that of the request if it

@@ -100,7 +100,9 @@ impl Ledger {
             if claimed {
                 self.holds.drop_claim(addr);
             }
-            self.sync_taken(addr);
+            if reserved || claimed {
+                self.sync_taken(addr);
+            }
         }
     }
 
@@ -130,10 +132,11 @@ impl Ledger {
     }
 
     /// Updates the set of taken addresses and the counts of all pools for one address, and wakes the load balancers that ask for it:
-    /// one of them may get it, and their explanations name the holder.
+    /// one of them may get it, and their explanations name the holder. Also those with an invalid spec whose status names it (ALC-10).
     pub(super) fn sync_taken(&mut self, addr: IpAddr) {
         self.set_taken(addr, self.records.is_bound(addr));
         self.wake_requested.extend(self.askers.at(addr).cloned());
+        self.wake_requested.extend(self.unkept.at(addr).cloned());
     }
 
     /// As [`sync_taken`](Self::sync_taken), and wakes none of those; `bound`: whether the address has a Bound record.

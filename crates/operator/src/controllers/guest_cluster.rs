@@ -86,5 +86,8 @@ async fn delete(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), Write
         }
     };
     info!(lb = %key, "guest cluster removed, deleting its LoadBalancer");
-    ctx.client.delete::<LoadBalancer>(key, &meta).await
+    ctx.client
+        .delete::<LoadBalancer>(key, &meta)
+        .await
+        .map(drop)
 }

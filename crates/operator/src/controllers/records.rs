@@ -133,9 +133,9 @@ pub async fn hand_over(ctx: &Context, record: &Record) -> Result<(), WriteError>
     Ok(())
 }
 
-/// Deletes a Released IPAllocation. On a conflict the ledger has the current object afterwards, and the error requeues the
+/// Deletes a Released IPAllocation. Returns whether it is gone: not while a finalizer holds it. On a conflict the ledger has the current object afterwards, and the error requeues the
 /// caller's key.
-pub async fn remove(ctx: &Context, record: &Record) -> Result<(), WriteError> {
+pub async fn remove(ctx: &Context, record: &Record) -> Result<bool, WriteError> {
     let key = key(record.spec.addr);
     let uid = match ctx.index.stores.allocations.get(&key).as_deref() {
         Some(cached::Allocation::Valid { uid, .. }) => Some(uid.to_string()),
@@ -146,7 +146,10 @@ pub async fn remove(ctx: &Context, record: &Record) -> Result<(), WriteError> {
         resource_version: Some(record.version.0.to_string()),
         ..ObjectMeta::default()
     };
-    ctx.client.delete::<IPAllocation>(&key, &from).await?;
-    <IPAllocation as CachedResource<Index>>::remove(&ctx.index, &key, record.version);
-    Ok(())
+    // One that a finalizer holds stays: its address cannot be allocated (IPA-1).
+    let is_gone = ctx.client.delete::<IPAllocation>(&key, &from).await?;
+    if is_gone {
+        <IPAllocation as CachedResource<Index>>::remove(&ctx.index, &key, record.version);
+    }
+    Ok(is_gone)
 }

@@ -28,17 +28,18 @@ pub async fn reconcile(ctx: &Context) -> Result<Requeue, WriteError> {
         if let Err(wait) = ctx.history_deletion_budget.turn(Instant::now()) {
             return Ok(Requeue::After(wait));
         }
-        match records::remove(ctx, record).await {
-            Err(WriteError::Refused(why)) => {
-                ctx.metrics.history_deletions_refused.inc();
-                warn!(address = %record.spec.addr, why, "Released IPAllocation not deleted, will retry");
-                let until = Instant::now() + ctx.timings.retry_cap;
-                ctx.history_deletion_budget.refuse(record.spec.addr, until);
-            }
+        let why = match records::remove(ctx, record).await {
+            Ok(true) => continue,
+            Ok(false) => "a finalizer holds it".to_owned(),
+            Err(WriteError::Refused(why)) => why,
             // The IPAllocation has changed, and the ledger has the new version.
-            Err(error) if error.is_stale() => {}
-            other => other?,
-        }
+            Err(error) if error.is_stale() => continue,
+            Err(error) => return Err(error),
+        };
+        ctx.metrics.history_deletions_refused.inc();
+        warn!(address = %record.spec.addr, why, "Released IPAllocation not deleted, will retry");
+        let until = Instant::now() + ctx.timings.retry_cap;
+        ctx.history_deletion_budget.refuse(record.spec.addr, until);
     }
     // There may be more.
     Ok(Requeue::After(Duration::ZERO))

@@ -236,3 +236,19 @@ fn alc_1_the_claims_of_an_earlier_one_are_void_whether_the_present_one_is_served
     fixture.ledger.dequeue(&lb_uid("a", "a-2").owner);
     assert_eq!(fixture.ledger.counts().claimed, 0);
 }
+
+#[test]
+fn alc_10_it_is_woken_once_nobody_else_claims_the_address_that_its_status_names() {
+    let mut fixture = fixture();
+    fixture.ledger.claim(
+        ip("10.0.0.10"),
+        Owner::new("ns", "b", "b-1"),
+        Evidence::Status,
+    );
+    let a = with_status(in_pool(lb("a"), "p"), "p", "10.0.0.10");
+    assert_eq!(keep(&mut fixture, &a), Err(vec![]));
+    fixture.ledger.take_wakes();
+    fixture.ledger.withdraw(&OwnerId::new("ns", "b"));
+    assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
+    assert_eq!(recorded(keep(&mut fixture, &a)).0, "10.0.0.10");
+}

@@ -93,6 +93,45 @@ fn ipa_1_unreadable_record_of_its_own_address_makes_it_wait() {
 }
 
 #[test]
+fn sel_8_ipa_7_so_does_one_whose_pool_does_not_serve_it_any_more() {
+    let of = |status_pool: &str| with_status(lb("a"), status_pool, "172.20.1.4");
+    let changes: [(&str, fn(&mut Fixture)); 3] = [
+        ("the pool is gone", |fixture| {
+            fixture.ledger.remove_pool("p");
+        }),
+        ("it has other addresses", |fixture| {
+            let other = [range("172.20.9.0/24", "172.20.9.4", "172.20.9.9")];
+            fixture.ledger.set_pool(pool("p", &other));
+        }),
+        ("another pool comes first", |fixture| {
+            fixture.ledger.remove_pool("p");
+            let other = [range("172.20.9.0/24", "172.20.9.4", "172.20.9.9")];
+            fixture.ledger.set_pool(pool("q", &other));
+        }),
+    ];
+    for (what, change) in changes {
+        let mut fixture = Fixture::example();
+        change(&mut fixture);
+        fixture.ledger.block_name("172.20.1.4", Version(50));
+        let (reason, ..) = waits(fixture.decide(&of("p")));
+        assert_eq!(reason, WaitReason::RecordUnreadable, "{what}");
+        // It demands another pool than that of the address, or another one holds this.
+        let demands = Request {
+            pool: Some("other".into()),
+            ..of("p")
+        };
+        let (reason, ..) = waits(fixture.decide(&demands));
+        assert_eq!(reason, WaitReason::PoolNotFound, "{what}");
+        let asks = Request {
+            requested: Some(ip("172.20.1.7")),
+            ..of("p")
+        };
+        let (reason, ..) = waits(fixture.decide(&asks));
+        assert_eq!(reason, WaitReason::RecordUnreadable, "{what}");
+    }
+}
+
+#[test]
 fn ipa_1_an_unreadable_record_is_not_released() {
     let mut fixture = Fixture::example();
     fixture.bind("172.20.1.4", "p", "a", "a-1");

@@ -400,7 +400,53 @@ fn req_3_only_those_are_woken_whose_explanation_changes() {
     fixture.ledger.withdraw(&all[7].owner.id);
     assert!(fixture.ledger.take_wakes().is_empty());
     fixture.ledger.withdraw(&all[0].owner.id);
+    assert!(fixture.ledger.take_wakes().is_empty());
+    // The address is free, so each of them is told who is before it.
+    fixture.release(ip("10.0.0.10"), "holder-1");
     assert_eq!(fixture.ledger.take_wakes().len(), 18);
+    fixture.ledger.withdraw(&all[1].owner.id);
+    assert_eq!(fixture.ledger.take_wakes().len(), 17);
+}
+
+#[test]
+fn req_3_an_edit_of_the_pool_wakes_each_once() {
+    let mut fixture = Fixture::new(&[plain()]);
+    let all: Vec<Request> = (0..20)
+        .map(|n| created(asking(lb(&format!("lb{n:02}")), "10.0.0.10"), n + 2))
+        .collect();
+    for request in &all[1..] {
+        fixture.ledger.enlist(request.clone());
+    }
+    fixture.ledger.take_wakes();
+    // The first of them changes with each that is not served any more, and at the end nobody is.
+    fixture.ledger.remove_pool("p");
+    assert_eq!(fixture.ledger.take_wakes().len(), 19);
+    assert!(!fixture.ledger.taken.contains(ip("10.0.0.10")));
+    fixture.ledger.set_pool(plain());
+    assert_eq!(fixture.ledger.take_wakes().len(), 19);
+    assert!(
+        fixture.ledger.taken.contains(ip("10.0.0.10")),
+        "kept for the oldest"
+    );
+}
+
+#[test]
+fn be_7_a_request_adopts_no_address_of_an_earlier_one_of_another_type() {
+    let both = [range("10.0.0.0/24", "", ""), range("fd10::/126", "", "")];
+    let mut fixture = Fixture::new(&[PoolSpec {
+        selector: Selector::default(),
+        ..pool("p", &both)
+    }]);
+    fixture.bind("fd10::2", "p", "a", "a-0");
+    let of = |workload| Request {
+        workload,
+        ..asking(lb("a"), "fd10::2")
+    };
+    let (reason, .., extra) = super::waits(fixture.decide(&of(Workload::Vm)));
+    assert_eq!(reason, WaitReason::RequestedAddressUnavailable);
+    assert_eq!(extra.len(), 1, "it is released");
+    let decision = fixture.decide(&of(Workload::Cluster));
+    assert!(matches!(decision, Decision::Adopt { .. }), "{decision:?}");
 }
 
 #[test]

@@ -203,8 +203,10 @@ async fn acquire(ctx: &Context, request: &Request) -> Result<Step, WriteError> {
     if let Step::Done { grant, written, .. } = &last
         && !written
         && !request.names(grant.addr)
+        && !ctx.index.is_settled(grant.addr)
     {
         records::touch(ctx, grant.addr).await?;
+        ctx.index.settle(grant.addr);
     }
     Ok(last)
 }
@@ -294,7 +296,7 @@ async fn forget_stale(ctx: &Context, record: &Record) -> Result<(), WriteError> 
             warn!(address = %record.spec.addr, why, "Released IPAllocation not deleted, will retry");
             Ok(())
         }
-        other => other,
+        other => other.map(drop),
     }
 }
 

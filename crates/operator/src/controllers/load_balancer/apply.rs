@@ -232,7 +232,7 @@ async fn write_slice(
         }
         Write::Delete(from) => {
             let deleted = ctx.client.delete::<EndpointSlice>(key, from).await;
-            deleted.map(|()| true)
+            deleted.map(|_| true)
         }
     }
 }

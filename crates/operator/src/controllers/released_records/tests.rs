@@ -65,3 +65,21 @@ async fn pool_5_refused_deletions_are_counted() {
     assert_eq!(reconcile(&ctx).await.unwrap(), Requeue::AwaitChange);
     assert_eq!(refused.get(), 2);
 }
+
+/// One that a finalizer holds is not forgotten: its address would be offered, and could not be allocated.
+#[tokio::test(start_paused = true)]
+async fn pool_5_one_that_a_finalizer_holds_stays_known() {
+    let addresses = ["172.20.1.10", "172.20.1.11"];
+    let (server, ctx) = leader(&addresses);
+    let mut held = server.get(&path(addresses[0])).unwrap();
+    held["metadata"]["finalizers"] = serde_json::json!(["example.com/audit"]);
+    server.put(&path(addresses[0]), held);
+    reconcile(&ctx).await.unwrap();
+    let left = addresses.map(|address| ctx.index.record(address.parse().unwrap()).is_some());
+    assert_eq!(left, [true, false]);
+    // It is tried again after the longest back-off.
+    assert_eq!(server.writes().len(), 2);
+    let cap = ctx.timings.retry_cap;
+    assert_eq!(reconcile(&ctx).await.unwrap(), Requeue::After(cap));
+    assert_eq!(server.writes(), vec![]);
+}

@@ -82,6 +82,10 @@ impl Model {
             }
         };
         let has = bound.iter().find(|r| r.spec.addr == addr);
+        let may_have = |kept: &&Record| {
+            kept.spec.owner == request.owner || request.names(addr) || request.takes(addr)
+        };
+        let has = has.filter(may_have);
         if let Some(kept) = has.filter(|kept| demanded(&kept.spec.pool)) {
             self.asking.retain(|it| it.request.owner.id != *id);
             return keep(self, kept);
