@@ -241,6 +241,13 @@ impl Ledger {
         entry.released_at = spec.released_at.unwrap_or(Micros::MIN);
         entry.version = version;
         let old = self.take_out(addr);
+        // It was deleted by hand, and a late write of another load balancer came first: that one has the address now (ALC-8).
+        if let Some(old) = &old
+            && old.is_bound()
+            && old.owner.id != entry.owner.id
+        {
+            self.wake_requested.insert(old.owner.id.clone());
+        }
         if is_shared {
             self.holders.insert(addr, spec.owner.id);
         }

@@ -311,6 +311,17 @@ impl Keep {
         self
     }
 
+    /// The same of one whose lease is lost (DHC-3): its address may be somebody else's by now.
+    #[must_use]
+    pub fn without_lease(mut self) -> Self {
+        self.tells_health = false;
+        if let Some(status) = &mut self.status {
+            status.address = FieldUpdate::Set(None);
+            status.details = details::waiting(status.readiness.reason);
+        }
+        self
+    }
+
     /// One of VM type with an IPv6 address of an earlier version: it keeps the address and an existing Service, and nothing is
     /// created (BE-7).
     pub fn ipv6(lb: &LoadBalancer, address: Address) -> Self {

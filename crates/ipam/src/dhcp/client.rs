@@ -3,8 +3,8 @@
 //!
 //! | state | waits for | then |
 //! |---|---|---|
-//! | Init | a pause: 10 s after a DECLINE, 64 s after the address of a twin, the back-off after a NAK without a lease | DISCOVER |
-//! | Selecting | an OFFER: the first one, or for one second that of the address asked for | REQUEST with options 50, 54 |
+//! | Init | a pause: 10 s after a DECLINE, longer after several, 64 s after the address of a twin, the back-off after a NAK without a lease | DISCOVER |
+//! | Selecting | an OFFER: the first one, or for one second that of the address asked for, or of another server than the one whose last offer led to nothing | REQUEST with options 50, 54 |
 //! | Requesting | the ACK of the server chosen; after 4 REQUESTs it starts over | an address that it had: bound; else a probe |
 //! | Checking | one second for an answer to an ARP probe, which is repeated until one was sent | DECLINE, or bound |
 //! | Rebooting | an ACK for the recorded lease; after 4 REQUESTs it goes on with that | bound |
@@ -44,7 +44,7 @@ use super::identity::Identity;
 use super::lease::{Deadlines, Lease, LeaseTimes};
 use super::output::{Conflict, Event, Input, Loss, Output};
 use super::random::Random;
-use super::timing::{DECLINE_WAIT, KNOWN_FOR, REBOOT_SPREAD, TWIN_WAIT};
+use super::timing::{DECLINE_WAIT, KNOWN_FOR, REBOOT_SPREAD, TWIN_WAIT, back_off};
 
 pub use self::state::StateName;
 
@@ -68,6 +68,11 @@ pub struct Client {
     known_until: Option<Duration>,
     /// NAKs of offered addresses since the last lease.
     refusals: u32,
+    /// Addresses that were declined since the last lease.
+    declines: u32,
+    /// The server whose last offer led to no lease: it refused the address, did not acknowledge it, or somebody else had it. Of two
+    /// servers on one network the other one may do better.
+    failed: Option<Ipv4Addr>,
     wakeup: Option<Duration>,
 }
 
@@ -97,6 +102,8 @@ impl Client {
             known: known.or(wanted),
             known_until: known.is_none().then(|| now.mono.saturating_add(KNOWN_FOR)),
             refusals: 0,
+            declines: 0,
+            failed: None,
             wakeup: None,
         }
     }
@@ -203,7 +210,12 @@ impl Client {
     /// The address is not served any more (DHC-3).
     fn lose(&mut self, loss: Loss, now: Now, out: &mut Vec<Output>) {
         if let Some(held) = self.held.take() {
-            self.known_until = Some(now.mono.saturating_add(KNOWN_FOR));
+            // It may have expired long ago, while no client ran.
+            let times = held.lease.times.map(|times| times.expires_at);
+            let since = times.map_or(0, |at| now.wall.0.saturating_sub(at.0).max(0));
+            let since = Duration::from_micros(since.unsigned_abs());
+            let known_for = KNOWN_FOR.saturating_sub(since);
+            self.known_until = Some(now.mono.saturating_add(known_for));
             let address = held.lease.address;
             if loss == Loss::Expired {
                 out.push(Output::Event(Event::Expired(address)));
@@ -238,6 +250,8 @@ impl Client {
         self.known_until = None;
         self.wanted = Some(lease.address);
         self.refusals = 0;
+        self.declines = 0;
+        self.failed = None;
         self.state = State::Bound;
         out.push(Output::Record(lease));
         out.push(Output::Event(if is_new {
@@ -264,7 +278,10 @@ impl Client {
             TWIN_WAIT
         } else {
             self.decline(&lease, out);
-            DECLINE_WAIT
+            self.failed = Some(lease.server);
+            let pause = back_off(self.declines, &mut self.random);
+            self.declines = self.declines.saturating_add(1);
+            pause.max(DECLINE_WAIT)
         };
         out.push(Output::Event(Event::Declined { address, conflict }));
         self.wanted = None;

@@ -34,7 +34,7 @@ impl Client {
         }
         match (reply.kind, self.state) {
             (ReplyKind::Offer, State::Selecting { second_best, .. }) => {
-                self.offered(reply, source, &exchange, second_best.is_some(), now, out)
+                self.offered(reply, source, &exchange, second_best, now, out)
             }
             (ReplyKind::Ack, State::Requesting { offer, .. }) => {
                 self.acknowledged(reply, source, &exchange, offer, now, out)
@@ -53,13 +53,14 @@ impl Client {
         }
     }
 
-    /// Takes the first offer; if the client asked for an address, that of this address, or the first one after a second.
+    /// Takes the first offer; if the client asked for an address, that of this address, or the first one after a second. One of the
+    /// server whose last offer led to nothing only if no other server makes one within that second.
     fn offered(
         &mut self,
         reply: &Reply,
         source: HardwareAddress,
         exchange: &Exchange,
-        is_second: bool,
+        second_best: Option<(Offer, Duration)>,
         now: Now,
         out: &mut Vec<Output>,
     ) -> Result<(), Ignored> {
@@ -70,16 +71,21 @@ impl Client {
             address: lease.address,
             server: lease.server,
         };
-        if self.wanted.is_none_or(|wanted| wanted == offer.address) {
+        let has_failed = |offer: &Offer| self.failed == Some(offer.server);
+        let is_wanted = self.wanted.is_none_or(|wanted| wanted == offer.address);
+        if is_wanted && !has_failed(&offer) {
             self.select(offer, exchange, now, out);
-        } else if is_second {
-            return Err(Ignored::OtherAddress);
-        } else {
-            self.state = State::Selecting {
-                exchange: *exchange,
-                second_best: Some((offer, now.mono.saturating_add(OFFER_WINDOW))),
-            };
+            return Ok(());
         }
+        let until = match second_best {
+            None => now.mono.saturating_add(OFFER_WINDOW),
+            Some((before, until)) if has_failed(&before) && !has_failed(&offer) => until,
+            Some(_) => return Err(Ignored::OtherAddress),
+        };
+        self.state = State::Selecting {
+            exchange: *exchange,
+            second_best: Some((offer, until)),
+        };
         Ok(())
     }
 
@@ -182,6 +188,7 @@ impl Client {
         let at = if self.held.is_some() {
             now.mono
         } else {
+            self.failed = Some(server);
             let pause = back_off(self.refusals, &mut self.random);
             self.refusals = self.refusals.saturating_add(1);
             now.mono.saturating_add(pause)

@@ -30,6 +30,7 @@ impl Client {
             State::Requesting { exchange, offer } if now.mono >= exchange.resend_at => {
                 if exchange.sent >= REQUESTS {
                     // It has offered and does not acknowledge.
+                    self.failed = Some(offer.server);
                     out.push(Output::Event(Event::Unanswered));
                     self.discover(None, now, out);
                 } else {

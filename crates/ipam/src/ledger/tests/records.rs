@@ -93,9 +93,22 @@ fn ipa_1_unreadable_record_of_its_own_address_makes_it_wait() {
 }
 
 #[test]
+fn alc_8_one_that_loses_its_record_to_another_is_woken() {
+    let mut fixture = Fixture::example();
+    fixture.bind("172.20.1.4", "p", "a", "a-1");
+    fixture.ledger.take_wakes();
+    fixture.bind("172.20.1.4", "p", "b", "b-1");
+    assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
+    fixture.release(ip("172.20.1.4"), "b-1");
+    assert_eq!(fixture.ledger.take_wakes(), []);
+}
+
+type Change = fn(&mut Fixture);
+
+#[test]
 fn sel_8_ipa_7_so_does_one_whose_pool_does_not_serve_it_any_more() {
     let of = |status_pool: &str| with_status(lb("a"), status_pool, "172.20.1.4");
-    let changes: [(&str, fn(&mut Fixture)); 3] = [
+    let changes: [(&str, Change); 3] = [
         ("the pool is gone", |fixture| {
             fixture.ledger.remove_pool("p");
         }),

@@ -89,6 +89,19 @@ pub fn goal(ctx: &Context, key: &Key, lb: &LoadBalancer, vm: Box<VmSpec>) -> Goa
     }
 }
 
+/// Whether the status of a load balancer that stays as it is has the address of a lease that is lost: the Service has gone with it
+/// (DHC-3).
+pub fn is_lost(ctx: &Context, key: &Key, lb: &LoadBalancer) -> bool {
+    let address = lb.status.as_ref().and_then(|it| it.address.as_deref());
+    let seen = Seen::of(ctx, &lb.metadata);
+    let lease = seen.record().map(|record| &record.spec);
+    let serving = serving(ctx.index.settings.dhcp_mode, lease, false, clock::now());
+    address.is_some_and(|it| !it.is_empty())
+        && ctx.index.stores.services.get(key).is_none()
+        && asks_for_lease(&lb.spec)
+        && matches!(serving, Serving::Waiting(..))
+}
+
 /// DHC-3: ends the Service of a load balancer that stays as it is, once its lease is lost. Its address may be somebody else's.
 /// `spec`: whether its spec asks for a lease; `None` if that cannot be told.
 ///

@@ -112,6 +112,11 @@ pub async fn refused(
     is_alone: bool,
 ) -> Result<Requeue, WriteError> {
     let keep = Keep::refused(key, lb, why);
+    let keep = if lease::is_lost(ctx, key, lb) {
+        keep.without_lease()
+    } else {
+        keep
+    };
     let goal = Goal::Keep(if is_alone && telling::was_of_another(lb) {
         Keep {
             left: standing::named_by_slice(ctx, key),

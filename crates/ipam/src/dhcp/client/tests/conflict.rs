@@ -104,9 +104,10 @@ fn dhc_5_an_address_of_a_pools_record_is_declined() {
         "lost .210 Conflict, DECLINE .210 of .1, declined .210 Pool"
     );
     assert_eq!(bench.client.next_wakeup(), Some(secs(11)));
-    // Offered again, it is probed: it is not known as ours.
+    // Offered again, and by no other server, it is probed: it is not known as ours.
     assert_eq!(bench.sleep(), "DISCOVER");
-    bench.offer(SERVER, ADDRESS);
+    assert_eq!(bench.offer(SERVER, ADDRESS), "");
+    assert_eq!(bench.sleep(), "REQUEST .210 of .1");
     assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
     assert_eq!(
         bench.input(Input::Held(ADDRESS, Conflict::Pool)),
@@ -138,4 +139,64 @@ fn dhc_5_an_address_of_another_lease_is_declined() {
         "lost .210 Conflict, DECLINE .210 of .1, declined .210 Lease"
     );
     assert_eq!(bench.client.next_wakeup(), Some(secs(11)));
+}
+
+/// RFC 2131 has 10 s at least. A server that has nothing but addresses in use would put all that are left aside.
+#[test]
+fn dhc_5_the_pause_after_a_decline_grows_until_a_lease() {
+    let mut bench = Bench::new(None);
+    bench.input(Input::Start);
+    for pause in [10, 10, 16, 32, 64, 64] {
+        let before = bench.mono;
+        if bench.offer(SERVER, ADDRESS).is_empty() {
+            bench.sleep();
+        }
+        bench.ack(SERVER, ADDRESS);
+        bench.input(Input::InUse(ADDRESS));
+        assert_eq!(bench.sleep(), "DISCOVER");
+        let waited = bench.mono.abs_diff(before);
+        assert!(waited.abs_diff(secs(pause)) <= secs(2), "{waited:?}");
+    }
+    bench.offer(SERVER, OTHER);
+    bench.sleep();
+    bench.ack(SERVER, OTHER);
+    bench.sleep();
+    bench.input(Input::Held(OTHER, Conflict::Pool));
+    assert_eq!(bench.client.next_wakeup(), Some(bench.mono + secs(10)));
+}
+
+/// Of two servers on one network the one that answers first may be of no use.
+#[test]
+fn dhc_1_another_server_is_taken_if_the_last_offer_led_to_nothing() {
+    let declined = |bench: &mut Bench| {
+        bench.ack(SERVER, ADDRESS);
+        bench.input(Input::InUse(ADDRESS));
+    };
+    let refused = |bench: &mut Bench| {
+        bench.nak(SERVER);
+    };
+    let unanswered = |bench: &mut Bench| {
+        for _ in 0..3 {
+            bench.sleep();
+        }
+    };
+    let failures: [&dyn Fn(&mut Bench); 3] = [&declined, &refused, &unanswered];
+    for fails in failures {
+        let failed = || {
+            let mut bench = Bench::new(None);
+            bench.input(Input::Start);
+            assert_eq!(bench.offer(SERVER, ADDRESS), "REQUEST .210 of .1");
+            fails(&mut bench);
+            assert!(bench.sleep().ends_with("DISCOVER"));
+            bench
+        };
+        let mut bench = failed();
+        assert_eq!(bench.offer(SERVER, ADDRESS), "");
+        assert_eq!(bench.offer(SECOND, OTHER), "REQUEST .211 of .2");
+        // There is no other one.
+        let mut bench = failed();
+        assert_eq!(bench.offer(SERVER, ADDRESS), "");
+        assert_eq!(bench.offer(SERVER, OTHER), "ignored other_address");
+        assert_eq!(bench.sleep(), "REQUEST .210 of .1");
+    }
 }

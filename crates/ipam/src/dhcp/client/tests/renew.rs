@@ -88,7 +88,12 @@ fn dhc_3_a_server_that_refuses_what_it_offers_makes_no_storm() {
     let mut bench = Bench::new(None);
     bench.input(Input::Start);
     for n in 0..10 {
-        assert_eq!(bench.offer(SERVER, ADDRESS), "REQUEST .210 of .1");
+        let mut told = bench.offer(SERVER, ADDRESS);
+        if n > 0 {
+            // Another server may offer a better one.
+            told = bench.sleep();
+        }
+        assert_eq!(told, "REQUEST .210 of .1");
         assert_eq!(bench.nak(SERVER), "refused by .1");
         let before = bench.mono;
         assert_eq!(bench.sleep(), "DISCOVER");

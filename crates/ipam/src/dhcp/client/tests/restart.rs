@@ -100,6 +100,16 @@ fn dhc_5_after_a_minute_without_a_lease_the_address_is_probed() {
     assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
 }
 
+/// The host was down meanwhile, and the server is quick.
+#[test]
+fn dhc_5_the_minute_begins_with_the_recorded_expiry() {
+    let mut bench = Bench::new(Some(record()));
+    bench.mono = secs(3_600);
+    bench.input(Input::Start);
+    assert_eq!(bench.offer(SERVER, ADDRESS), "REQUEST .210 of .1");
+    assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
+}
+
 #[test]
 fn dhc_2_a_lease_that_ends_soon_is_confirmed_before_that() {
     for seed in 0..100 {

@@ -35,6 +35,21 @@ fn lease(phase: &str, address: &str, seconds: i64) -> Value {
     })
 }
 
+/// Stores these IPAllocations, in the API server too.
+fn store(ctx: &Context, server: &FakeApiServer, records: &[Value]) {
+    for record in records {
+        let name = record["metadata"]["name"].as_str().unwrap();
+        let object = stored(record.clone(), "u-record", 7);
+        server.put(&format!("{RECORDS}/{name}"), object.clone());
+        let object: IPAllocation = serde_json::from_value(object).unwrap();
+        let allocation = Allocation::decoded(&object);
+        let name = Key::new("", name);
+        ctx.index.observe_record(&name.name, &allocation);
+        let stored = &ctx.index.stores.allocations;
+        stored.written(&name, Version(7), allocation);
+    }
+}
+
 /// Whether the Service of a load balancer that stays as it is ends. It asks for `served`; these IPAllocations are in the store and in
 /// the API server.
 async fn ends(mode: Mode, records: &[Value], served: &str) -> bool {
@@ -51,17 +66,7 @@ async fn ends(mode: Mode, records: &[Value], served: &str) -> bool {
     let decoded = cached::service(Ok(serde_json::from_value(object).unwrap())).unwrap();
     let services = &ctx.index.stores.services;
     services.written(&key, Version(6), decoded);
-    for record in records {
-        let name = record["metadata"]["name"].as_str().unwrap();
-        let object = stored(record.clone(), "u-record", 7);
-        server.put(&format!("{RECORDS}/{name}"), object.clone());
-        let object: IPAllocation = serde_json::from_value(object).unwrap();
-        let allocation = Allocation::decoded(&object);
-        let name = Key::new("", name);
-        ctx.index.observe_record(&name.name, &allocation);
-        let stored = &ctx.index.stores.allocations;
-        stored.written(&name, Version(7), allocation);
-    }
+    store(&ctx, &server, records);
     end_lost(&ctx, &key, &lb.metadata, Some(&lb.spec))
         .await
         .unwrap();
@@ -139,4 +144,32 @@ async fn dhc_3_a_lost_lease_ends_the_service_of_one_that_stays_as_it_is() {
         let ended = ends(mode, &records, served).await;
         assert_eq!(ended, expected, "{mode:?} {served} {records:?}");
     }
+}
+
+#[tokio::test]
+async fn dhc_3_the_status_of_one_that_stays_as_it_is_does_not_keep_the_address_of_a_lost_lease() {
+    let lost = |mode: Mode, records: &[Value], address: &str| {
+        let server = FakeApiServer::default();
+        let ctx = fake::in_mode(server.client(), mode);
+        ctx.index
+            .become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
+        store(&ctx, &server, records);
+        let key = Key::new("n", "a");
+        let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+        let lb = with(
+            load_balancer("n", "a", "u-a", &spec),
+            json!({"status": {"address": address}}),
+        );
+        is_lost(&ctx, &key, &serde_json::from_value(lb).unwrap())
+    };
+    let (builtin, valid, over) = (Mode::Builtin, lease("Bound", A, 60), lease("Bound", A, -1));
+    assert!(lost(builtin, std::slice::from_ref(&over), A));
+    assert!(lost(builtin, &[lease("Pending", "", 0)], A));
+    assert!(lost(builtin, &[], A));
+    assert!(
+        !lost(builtin, &[valid], A),
+        "the Service was deleted by hand"
+    );
+    assert!(!lost(builtin, &[over], ""), "it says so already");
+    assert!(!lost(Mode::KubeVip, &[], A), "kube-vip's client leases it");
 }
