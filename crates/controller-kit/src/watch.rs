@@ -17,6 +17,7 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio::time::Instant;
 use tracing::{debug, warn};
 
 use crate::backoff::Backoff;
@@ -155,24 +156,35 @@ const BACKOFF: Backoff = Backoff {
     cap: Duration::from_secs(5),
 };
 
+/// How long a watch has to go without a failure before the next one counts as the first.
+const CALM: Duration = Duration::from_secs(30);
+
 #[derive(Default)]
 struct WatchBackoff {
     failures: u32,
+    /// When the last pause ends.
+    until: Option<Instant>,
 }
 
 impl Iterator for WatchBackoff {
     type Item = Duration;
 
     fn next(&mut self) -> Option<Duration> {
+        let now = Instant::now();
+        if self.until.is_some_and(|until| now > until + CALM) {
+            self.failures = 0;
+        }
         self.failures = self.failures.saturating_add(1);
-        Some(BACKOFF.delay(self.failures, fastrand::f64()))
+        let pause = BACKOFF.delay(self.failures, fastrand::f64());
+        self.until = Some(now + pause);
+        Some(pause)
     }
 }
 
 impl kube::runtime::utils::Backoff for WatchBackoff {
-    fn reset(&mut self) {
-        self.failures = 0;
-    }
+    /// Called with each event. One of them says that a list begins, which comes between the failures of a list too: only time tells
+    /// that it works again.
+    fn reset(&mut self) {}
 }
 
 /// Applies one event of a watch to a store and calls the handler with the change. Never waits: the caller decides when
@@ -280,6 +292,32 @@ fn apply<K, V>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A list that fails is begun anew each time.
+    #[tokio::test(start_paused = true)]
+    async fn run_2_the_pauses_of_a_list_that_goes_on_failing_grow() {
+        let failing = stream::iter(0..24).map(|n| {
+            if n % 2 == 0 {
+                Err(watcher::Error::NoResourceVersion)
+            } else {
+                Ok(Event::<()>::Init)
+            }
+        });
+        let began = Instant::now();
+        failing.backoff(WatchBackoff::default()).count().await;
+        // Without growth these would be twelve pauses of 0.2 s.
+        let taken = began.elapsed();
+        assert!(taken > Duration::from_secs(15), "{taken:?}");
+
+        let mut pauses = WatchBackoff::default();
+        let mut next = || pauses.next().unwrap_or_default();
+        for _ in 0..9 {
+            tokio::time::advance(next()).await;
+        }
+        assert!(next() > Duration::from_secs(2));
+        tokio::time::advance(BACKOFF.cap + CALM + Duration::from_secs(1)).await;
+        assert!(next() <= BACKOFF.base, "it worked for a while");
+    }
 
     #[test]
     fn run_2_watches_end_apart() {
