@@ -224,21 +224,6 @@ fn of_others(
     })
 }
 
-/// A primary that has none of its ports stays as it is, and the last one that shared its address leaves: a Service has at least one
-/// port, so it goes, and comes back with the next port (SHR-7). `None` if the Service is not such a one.
-fn without_ports(objects: &Objects<'_>, others: &Others, members: &[Key]) -> Option<Guarded> {
-    let is_bare = |it: &Part| it.carried.is_empty() && it.added.is_empty();
-    let is_empty = others.primary.as_ref().is_some_and(is_bare)
-        && others.secondaries.is_empty()
-        && members.is_empty();
-    let leaving = objects.other_owners();
-    let from = objects.deletable_service()?;
-    (is_empty && !leaving.is_empty()).then(|| Guarded {
-        guards: vec![Guard::AllCaughtUp(leaving)],
-        step: Step::Service(Write::Delete(from.clone())),
-    })
-}
-
 /// The Service of load balancers whose primary does not serve its ports now, as a plan of its own. `leaves`: the primary is gone, and its EndpointSlice follows.
 pub fn without_primary(
     objects: &Objects<'_>,
@@ -248,8 +233,7 @@ pub fn without_primary(
     annotations: &Source,
     leaves: bool,
 ) -> Plan<'static> {
-    let service = of_others(objects, others, members, address, annotations)
-        .or_else(|| without_ports(objects, others, members));
+    let service = of_others(objects, others, members, address, annotations);
     let slice = objects.deletable_slice().filter(|_| leaves);
     let slice = slice.map(|from| Step::Slice(Write::Delete(from.clone())).into());
     let checks = leaves.then(|| Step::HealthChecks(Probes::End).into());

@@ -613,5 +613,20 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
                 ],
             ),
         ),
+        (
+            "a Service that an owner was written into by hand stays while its slice is edited",
+            plan(
+                SMOOTH,
+                &[
+                    pool(10, 13),
+                    Act::CreateLb(1, held_up(lb(true, None))),
+                    Act::CreateLb(0, lb(false, Some(0))),
+                    Act::TouchLb(1),
+                    Act::DeleteLb(1),
+                    Act::EditSlice(1),
+                    Act::ShareService(1, 0),
+                ],
+            ),
+        ),
     ]
 }
