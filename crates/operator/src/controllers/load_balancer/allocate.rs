@@ -257,15 +257,16 @@ async fn last_step(
 /// `Conflict` if somebody does.
 async fn ensure_unshared(ctx: &Context, owner: &Owner) -> Result<(), WriteError> {
     let key = cached::key(&owner.id);
+    let group = Group::of(ctx, &key);
+    let snapshot = group.as_ref().map(Group::snapshot);
+    let role = snapshot.as_ref().and_then(|it| it.roles.get(&*key.name));
+    if matches!(role, Some(Role::NameTaken)) {
+        let why = format!("others share the address of an earlier {key}");
+        return Err(WriteError::Conflict(why));
+    }
     for record in ctx.index.bound_records_of(&owner.id) {
-        let group = Group::of(ctx, &key);
-        let snapshot = group.as_ref().map(Group::snapshot);
-        let role = snapshot.as_ref().and_then(|it| it.roles.get(&*key.name));
-        if matches!(role, Some(Role::NameTaken)) {
-            let why = format!("others share the address of an earlier {key}");
-            return Err(WriteError::Conflict(why));
-        }
-        let seen = snapshot.and_then(|it| it.meta(record.spec.owner.id.name()));
+        let owner = record.spec.owner.id.name();
+        let seen = snapshot.as_ref().and_then(|it| it.meta(owner));
         live::ensure_left(ctx, &record, seen).await?;
     }
     Ok(())

@@ -93,13 +93,14 @@ pub fn goal(ctx: &Context, key: &Key, lb: &LoadBalancer, vm: Box<VmSpec>) -> Goa
 /// (DHC-3).
 pub fn is_lost(ctx: &Context, key: &Key, lb: &LoadBalancer) -> bool {
     let address = lb.status.as_ref().and_then(|it| it.address.as_deref());
+    let shows_one = asks_for_lease(&lb.spec) && address.is_some_and(|it| !it.is_empty());
+    if !shows_one || ctx.index.stores.services.get(key).is_some() {
+        return false;
+    }
     let seen = Seen::of(ctx, &lb.metadata);
     let lease = seen.record().map(|record| &record.spec);
     let serving = serving(ctx.index.settings.dhcp_mode, lease, false, clock::now());
-    address.is_some_and(|it| !it.is_empty())
-        && ctx.index.stores.services.get(key).is_none()
-        && asks_for_lease(&lb.spec)
-        && matches!(serving, Serving::Waiting(..))
+    matches!(serving, Serving::Waiting(..))
 }
 
 /// DHC-3: ends the Service of a load balancer that stays as it is, once its lease is lost. Its address may be somebody else's.
