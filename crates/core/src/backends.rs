@@ -122,14 +122,25 @@ impl DiscoveredBackends {
         }
     }
 
-    /// Drops backends whose address is not usable (BE-8), terminated ones whose address another backend has (BE-5), and
-    /// those above [`MAX_BACKENDS`].
+    /// Drops backends whose address is not usable (BE-8), terminated ones whose address another backend has and paused ones whose
+    /// address a running one has (BE-5), and those above [`MAX_BACKENDS`].
     pub fn apply_address_rules(&mut self, address_verdict: impl Fn(Ipv4Addr) -> AddressVerdict) {
-        let alive = self.backends.iter().filter(|b| !b.state.has_terminated());
-        let mut taken: BTreeSet<Ipv4Addr> = alive.map(|b| b.address).collect();
-        // Of several terminated ones with the same address the first stays.
-        self.backends
-            .retain(|b| !b.state.has_terminated() || taken.insert(b.address));
+        // kube-proxy would take either of two endpoints with one address, also the one that is not ready.
+        let mut best: BTreeMap<Ipv4Addr, VmiState> = BTreeMap::new();
+        for backend in &self.backends {
+            let state = best.entry(backend.address).or_insert(backend.state);
+            *state = backend.state.min(*state);
+        }
+        let mut terminated = BTreeSet::new();
+        self.backends.retain(|b| {
+            let best = best.get(&b.address).copied().unwrap_or(b.state);
+            if best.has_terminated() {
+                // Of several the first stays.
+                terminated.insert(b.address)
+            } else {
+                b.state == best
+            }
+        });
         let (refused, shared) = (&mut self.refused, &mut self.shared);
         self.backends.retain(|backend| {
             let AddressVerdict {

@@ -1,6 +1,6 @@
 //! Validation of a LoadBalancer spec (VAL-1): finds every [`Violation`]. Pure: depends on the API types only.
 //!
-//! The order is that of the admission rules: WV-1; WV-2 to WV-4 for each listener; WV-5 for each listener; the selector;
+//! The order is that of the admission rules: WV-1; WV-2 to WV-4 for each listener; names, protocols and WV-5 for each listener; the selector;
 //! WV-6; WV-7; REQ-1; DHC-1; SHR-1. Pools are in [`pools`] and [`pool_index`].
 
 mod intervals;
@@ -17,6 +17,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{HealthCheck, Ipam, Listener, LoadBalancer, WorkloadType, keys};
 use harvester_lb_ipam::dhcp::HardwareAddress;
+use harvester_lb_object::is_dns_label;
 
 pub use self::violation::{Consumer, Severity, Violation};
 use crate::sharing::membership;
@@ -97,6 +98,14 @@ fn of_vm_type(lb: &LoadBalancer, found: &mut Vec<Violation>) {
     }
     unique(listeners, found);
     for (index, listener) in listeners.iter().enumerate() {
+        let name = listener.name.as_deref().unwrap_or_default();
+        found.extend(
+            name_problem(name, listeners.len()).map(|problem| Violation::UnusableName {
+                index,
+                value: spec_annotations::shown(name),
+                problem,
+            }),
+        );
         found.extend(protocol(index, &listener.protocol).err());
         found.extend(port(index, "port", listener.port).err());
         found.extend(port(index, "backendPort", listener.backend_port).err());
@@ -111,6 +120,17 @@ fn of_vm_type(lb: &LoadBalancer, found: &mut Vec<Violation>) {
     if let Some(check) = &lb.spec.health_check {
         health_check(listeners, check, found);
     }
+}
+
+/// Why a port of a Service with so many ports cannot have this name; the API server refuses the Service, and the EndpointSlice with all
+/// that has changed in it.
+fn name_problem(name: &str, ports: usize) -> Option<&'static str> {
+    if name.is_empty() {
+        return (ports > 1).then_some("each of several listeners needs a name");
+    }
+    (!is_dns_label(name)).then_some(
+        "it must be at most 63 lower case letters, digits and hyphens, with no hyphen at either end",
+    )
 }
 
 /// WV-2, WV-3 and WV-4 for each listener.

@@ -1,5 +1,5 @@
-//! Identity and `resourceVersion` of Kubernetes objects. Depends on no Kubernetes library, so that the allocation
-//! ledger, the caches and the pure logic share these two types without conversions.
+//! Identity and `resourceVersion` of Kubernetes objects, and what their names may be. Depends on no Kubernetes library, so that the
+//! allocation ledger, the caches and the pure logic share these without conversions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,6 +33,15 @@ impl fmt::Display for Key {
     }
 }
 
+/// Whether a text is a DNS label (RFC 1123), as names of Namespaces, Services and their ports are.
+pub fn is_dns_label(text: &str) -> bool {
+    let is_inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    (1..=63).contains(&text.len())
+        && text.bytes().all(is_inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
 /// A `metadata.resourceVersion`. Versions of objects of one kind are ordered (KEP-5504).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Version(pub u64);
@@ -60,6 +69,27 @@ mod tests {
         assert_eq!(Key::new("shop", "web").to_string(), "shop/web");
         assert_eq!(Key::new("", "pool").to_string(), "pool");
         assert!(Key::new("a", "z") < Key::new("b", "a"));
+    }
+
+    #[test]
+    fn a_dns_label_has_at_most_63_letters_digits_and_hyphens() {
+        for (text, is_one) in [
+            ("a", true),
+            ("a-b9", true),
+            ("9", true),
+            ("", false),
+            ("-a", false),
+            ("a-", false),
+            ("A", false),
+            ("a.b", false),
+            ("a/b", false),
+            ("a_b", false),
+            ("ä", false),
+            (&"a".repeat(63), true),
+            (&"a".repeat(64), false),
+        ] {
+            assert_eq!(is_dns_label(text), is_one, "{text}");
+        }
     }
 
     #[test]

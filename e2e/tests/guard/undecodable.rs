@@ -292,6 +292,12 @@ async fn invalid_object_others_are_served(world: Arc<World>) -> anyhow::Result<(
     records.delete("10.3.0.2", &DeleteParams::default()).await?;
     let full = json!({"spec": {"ranges": [{"subnet": "10.3.0.0/24", "rangeStart": "10.3.0.2", "rangeEnd": "10.3.0.2"}]}});
     world.merge(&pools, "lax", full).await?;
+    // The operator hears of a pool and of a LoadBalancer by watches of their own.
+    world
+        .pool_until("lax", "one address", |pool| {
+            pool.status.as_ref().is_some_and(|it| it.total == 1)
+        })
+        .await?;
     assert_eq!(world.served(ns, "last", "lax").await?, "10.3.0.2");
     // After a restart all of it is as before.
     operator.end().await?;

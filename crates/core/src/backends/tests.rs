@@ -310,7 +310,7 @@ fn be_5_who_takes_traffic() {
 }
 
 #[test]
-fn be_5_one_that_is_over_leaves_its_address_to_another() {
+fn be_5_one_that_does_not_run_leaves_its_address_to_another() {
     let wanted = selector(&[("app", &["web"])]).unwrap();
     let machine = |name, address, state| {
         let (key, machine) = vmi(name, &[("app", "web")], Some(address));
@@ -328,10 +328,14 @@ fn be_5_one_that_is_over_leaves_its_address_to_another() {
             machine("c", "10.0.0.3", VmiState::Failed),
             machine("d", "10.0.0.3", VmiState::Succeeded),
             machine("e", "10.0.0.1", VmiState::Paused),
+            machine("f", "10.0.0.4", VmiState::Paused),
+            machine("g", "10.0.0.4", VmiState::Running),
+            machine("h", "10.0.0.4", VmiState::Failed),
+            machine("i", "10.0.0.4", VmiState::Running),
         ],
     );
     let names: Vec<&str> = found.backends.iter().map(|b| &*b.name).collect();
-    assert_eq!((found.matched, names), (5, vec!["b", "c", "e"]));
+    assert_eq!((found.matched, names), (9, vec!["b", "c", "e", "g", "i"]));
 }
 
 #[test]

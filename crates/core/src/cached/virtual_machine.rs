@@ -85,7 +85,8 @@ impl Vm {
     }
 }
 
-/// The state of a VirtualMachineInstance as far as that concerns traffic (BE-5).
+/// The state of a VirtualMachineInstance as far as that concerns traffic, from the one that takes it first to the one that takes it
+/// last (BE-5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum VmiState {
     /// Any other phase, and none: it may answer.

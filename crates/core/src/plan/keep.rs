@@ -3,51 +3,98 @@
 //! VirtualMachineInstance is gone, being deleted or at another address is removed, verdicts are written; nothing is created or
 //! restored (BE-6). The EndpointSlice of one that has left a group goes (SHR-7).
 
+use std::time::Duration;
+
 use crate::desired;
+use crate::plan::applied::Verdict;
 use crate::plan::goal::Keep;
-use crate::plan::health::{CheckSource, Health, Paced};
+use crate::plan::health::{CheckSource, Health, Paced, Served};
 use crate::plan::outline::{OnFailure, Plan};
 use crate::plan::report::{self, Report};
-use crate::plan::step::{Guard, Guarded, Probes, Step, Write};
+use crate::plan::step::{Guard, Guarded, Next, Probes, Step, Write};
 use crate::plan::view::View;
+use crate::spec::VmSpec;
 
 /// The plan of a load balancer that stays as it is.
 pub(super) fn plan<'a>(view: &View<'_>, keep: &'a Keep) -> Plan<'a> {
-    let present = view.objects.slice;
-    let present = present.filter(|it| it.metadata.deletion_timestamp.is_none());
-    let mut plan = match (present, &keep.left) {
+    let mut plan = match (view.objects.slice, &keep.left) {
         (Some(present), Some(group)) => {
-            let slice = Guarded {
-                guards: vec![Guard::LeftGroup(group.clone())],
-                step: Step::Slice(Write::Delete(present.metadata.clone())),
-            };
+            let is_in_deletion = present.metadata.deletion_timestamp.is_some();
+            let delete = Step::Slice(Write::Delete(present.metadata.clone()));
+            let end = Step::HealthChecks(Probes::End);
             // After the guard: from an old copy of the Service the health checks of a member would end.
-            let steps = vec![slice, Step::HealthChecks(Probes::End).into()];
+            let first = Guarded {
+                guards: vec![Guard::LeftGroup(group.clone())],
+                step: if is_in_deletion { end.clone() } else { delete },
+            };
+            let then = (!is_in_deletion).then(|| end.into());
+            let steps = [first].into_iter().chain(then).collect();
             Plan::new(steps, OnFailure::Report, Report::Kept(keep, None))
         }
-        (None, _) => Plan::new(Vec::new(), OnFailure::Report, Report::Kept(keep, None)),
-        (Some(present), None) => {
-            let health = Health::of(view, keep.check);
-            let build =
-                |backends: &[_]| desired::with_backends(&view.lb.metadata, present, backends);
-            let paced = Paced::of(view, &health, true, build);
-            let verdicts = report::verdicts(&health, &paced);
-            let checks = Step::HealthChecks(health.probes.clone()).into();
-            let served = health.served(paced.backends);
-            let is_known = served.is_checked() || !matches!(keep.check, CheckSource::Unchanged);
-            let patch = paced.patch.map(|patch| {
-                let from = present.metadata.clone();
-                Step::Slice(Write::Patch(from, patch)).into()
-            });
-            let steps = [checks].into_iter().chain(patch).collect();
-            let report = Report::Kept(keep, is_known.then_some(served));
-            Plan {
-                verdicts,
-                postponed: paced.postponed,
-                ..Plan::new(steps, OnFailure::Report, report)
-            }
+        _ => {
+            let endpoints = Endpoints::of(view, keep.check);
+            let is_known =
+                endpoints.served.is_checked() || !matches!(keep.check, CheckSource::Unchanged);
+            let served = endpoints.served.clone();
+            endpoints.plan(
+                OnFailure::Report,
+                Report::Kept(keep, is_known.then_some(served)),
+            )
         }
     };
     plan.extra_records.clone_from(&keep.extra_records);
     plan
+}
+
+/// The plan of a load balancer whose Service is in deletion and has to be gone before anything else is done: its endpoints follow (BE-6).
+pub(super) fn while_service_goes<'a>(view: &View<'_>, vm: &VmSpec) -> Plan<'a> {
+    let endpoints = Endpoints::of(view, CheckSource::from(vm.check));
+    endpoints.plan(OnFailure::Stop, Report::None(Next::Resync))
+}
+
+/// The existing endpoints, without those that are gone, and nothing else. Also of an EndpointSlice that a finalizer holds in deletion:
+/// kube-proxy uses it until it is gone.
+struct Endpoints {
+    served: Served,
+    steps: Vec<Guarded>,
+    verdicts: Vec<Verdict>,
+    postponed: Option<Duration>,
+}
+
+impl Endpoints {
+    /// With verdicts from there.
+    fn of(view: &View<'_>, source: CheckSource) -> Self {
+        let health = Health::of(view, source);
+        let Some(present) = view.objects.slice else {
+            // Nothing is served, so nothing is probed.
+            return Self {
+                served: health.served(Vec::new()),
+                steps: vec![Step::HealthChecks(Probes::End).into()],
+                verdicts: Vec::new(),
+                postponed: None,
+            };
+        };
+        let build = |backends: &[_]| desired::with_backends(&view.lb.metadata, present, backends);
+        let paced = Paced::of(view, &health, true, build);
+        let checks = Step::HealthChecks(health.probes.clone()).into();
+        let patch = paced.patch.as_ref().map(|patch| {
+            let from = present.metadata.clone();
+            Step::Slice(Write::Patch(from, patch.clone())).into()
+        });
+        Self {
+            steps: [checks].into_iter().chain(patch).collect(),
+            verdicts: report::verdicts(&health, &paced),
+            postponed: paced.postponed,
+            served: health.served(paced.backends),
+        }
+    }
+
+    /// A plan for them alone.
+    fn plan<'a>(self, on_failure: OnFailure, report: Report<'a>) -> Plan<'a> {
+        Plan {
+            verdicts: self.verdicts,
+            postponed: self.postponed,
+            ..Plan::new(self.steps, on_failure, report)
+        }
+    }
 }

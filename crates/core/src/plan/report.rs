@@ -98,7 +98,9 @@ fn kept(view: &View<'_>, keep: &Keep, served: Option<&Served>) -> Option<StatusU
     if let Some(served) = served.filter(|_| keep.tells_health) {
         let before = status::conditions(view.lb);
         // Before others, as they are written in this order.
-        update.details.splice(0..0, served.condition(before));
+        let health = served.condition(before);
+        let health = health.unwrap_or_else(details::without_endpoints);
+        update.details.insert(0, health);
         update.verdicts_changed = served.changed;
     }
     Some(update)

@@ -11,6 +11,7 @@ use crate::desired::{ADDRESS_TYPE, DesiredPort, Ownership};
 use crate::kube_vip_annotations::Source;
 use crate::plan::goal::Address;
 use crate::plan::health::{CheckSource, Health, Paced};
+use crate::plan::keep;
 use crate::plan::outline::{OnFailure, Plan, ServiceOf};
 use crate::plan::report::{self, Report};
 use crate::plan::share::{self, Layout};
@@ -27,7 +28,7 @@ pub(super) fn plan<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) ->
         Sharing::Alone | Sharing::Primary(_) => None,
     };
     let mut plan = match (owner, secondary) {
-        (Some(Ownership::Ours), Some(with)) => return share::leave_own_service(view, with),
+        (Some(Ownership::Ours), Some(with)) => return share::leave_own_service(view, vm, with),
         (Some(Ownership::Foreign), None) => take_down::name_taken(view, vm, address, Kind::Service),
         _ if view.has_foreign_slice => {
             take_down::name_taken(view, vm, address, Kind::EndpointSlice)
@@ -62,7 +63,7 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     if let Some(contested) = share::contested(view, vm, address) {
         return contested;
     }
-    if let Some(ends) = end_other_address(view, address) {
+    if let Some(ends) = end_other_address(view, vm, address) {
         return ends;
     }
     let layout = Layout::of(view, vm);
@@ -100,7 +101,7 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
 /// DHC-3: a Service with another address than that of the lease, or with a leased one that kube-vip's client is to follow, goes, and
 /// is made anew by the event of that. The address may be somebody else's by now, so kube-vip is not left to find out about a change.
 /// `None` if there is none.
-fn end_other_address<'a>(view: &View<'_>, address: &Address) -> Option<Plan<'a>> {
+fn end_other_address<'a>(view: &View<'_>, vm: &VmSpec, address: &Address) -> Option<Plan<'a>> {
     let lease = address.lease()?;
     let present = view.objects.service?;
     let asked = cached::asked_address(present);
@@ -115,20 +116,17 @@ fn end_other_address<'a>(view: &View<'_>, address: &Address) -> Option<Plan<'a>>
     if !is_wrong {
         return None;
     }
-    let steps = match view.objects.deletable_service() {
-        Some(from) => vec![Guarded {
-            guards: vec![Guard::CaughtUp, Guard::LeaseUnchanged(lease.clone())],
-            step: Step::Service(Write::Delete(from.clone())),
-        }],
+    let Some(from) = view.objects.deletable_service() else {
+        let is_in_deletion = present.metadata.deletion_timestamp.is_some();
         // A finalizer holds it: it must not become one of another address.
-        None if present.metadata.deletion_timestamp.is_some() => Vec::new(),
-        None => return None,
+        return is_in_deletion.then(|| keep::while_service_goes(view, vm));
     };
-    Some(Plan::new(
-        steps,
-        OnFailure::Stop,
-        Report::None(Next::Resync),
-    ))
+    let delete = Guarded {
+        guards: vec![Guard::CaughtUp, Guard::LeaseUnchanged(lease.clone())],
+        step: Step::Service(Write::Delete(from.clone())),
+    };
+    let report = Report::None(Next::Resync);
+    Some(Plan::new(vec![delete], OnFailure::Stop, report))
 }
 
 /// Deletes an EndpointSlice of another address type, since the field is immutable. The event of the deletion brings the load

@@ -11,6 +11,7 @@ use crate::desired::{self, DesiredPort, Ownership};
 use crate::kube_vip_annotations::{self, Source};
 use crate::merge_patch::difference;
 use crate::plan::goal::Address;
+use crate::plan::keep;
 use crate::plan::outline::{OnFailure, Plan, ServiceOf};
 use crate::plan::report::Report;
 use crate::plan::step::{Guard, Guarded, Next, Probes, Step, Write};
@@ -135,19 +136,25 @@ pub(super) fn write_service(
     }))
 }
 
-/// SHR-7: a load balancer with a Service of its own joins another one: that Service goes first.
-pub(super) fn leave_own_service<'a>(view: &View<'_>, with: &Secondary<'_>) -> Plan<'a> {
-    let delete = view.objects.deletable_service().map(|from| Guarded {
+/// SHR-7: a load balancer with a Service of its own joins another one: that Service goes first. The event of the deletion brings the
+/// load balancer back; until then its endpoints follow, as a finalizer may hold the Service.
+pub(super) fn leave_own_service<'a>(
+    view: &View<'_>,
+    vm: &VmSpec,
+    with: &Secondary<'_>,
+) -> Plan<'a> {
+    let Some(from) = view.objects.deletable_service() else {
+        return keep::while_service_goes(view, vm);
+    };
+    let delete = Guarded {
         guards: vec![
             Guard::Unchanged,
             Guard::Exists(with.holder.clone()),
             Guard::AllCaughtUp(view.objects.other_owners()),
         ],
         step: Step::Service(Write::Delete(from.clone())),
-    });
-    // The event of the deletion brings the load balancer back.
-    let steps = delete.into_iter().collect();
-    Plan::new(steps, OnFailure::Stop, Report::None(Next::Resync))
+    };
+    Plan::new(vec![delete], OnFailure::Stop, Report::None(Next::Resync))
 }
 
 /// SHR-2: a primary that gets none of its ports. The Service loses them first; the address is still the primary's. `None` if it gets

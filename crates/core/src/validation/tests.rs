@@ -208,7 +208,40 @@ fn wv_1_vm_type_has_a_listener() {
 #[test]
 fn wv_2_names_are_unique() {
     let unnamed = json!([{"port": 1, "backendPort": 1}, {"port": 2, "backendPort": 2}]);
-    assert_rules(&[("two unnamed", json!({"listeners": unnamed}), &["WV-2"])]);
+    let rules = ["WV-2", "8.2", "8.2"];
+    assert_rules(&[("two unnamed", json!({"listeners": unnamed}), &rules)]);
+}
+
+#[test]
+fn section_8_2_a_port_of_a_service_can_have_the_name() {
+    use Severity::{Refuse, Warn};
+    let long = "x".repeat(64);
+    let named = |name: &str| listener(name, "TCP", 80, 8080);
+    for (name, is_usable) in [
+        ("http", true),
+        ("443-tcp", true),
+        (&long[..63], true),
+        (&long, false),
+        ("HTTP", false),
+        ("web_1", false),
+        ("web.1", false),
+        ("-http", false),
+        // A Service with one port needs no name.
+        ("", true),
+    ] {
+        let found = validate(&lb(&json!({"listeners": [named(name)]})));
+        let field = "spec.listeners[0].name".to_owned();
+        let expected = (!is_usable).then(|| ("8.2", field, name.to_owned(), Warn, Refuse));
+        assert_eq!(rows(&found), Vec::from_iter(expected), "{name}");
+    }
+    let listeners = json!([named(""), listener("https", "TCP", 443, 8443)]);
+    let found = validate(&lb(&json!({ "listeners": listeners })));
+    let message = "spec.listeners[0].name is \"\": each of several listeners needs a name";
+    assert_eq!(
+        found.first().map(Violation::to_string).as_deref(),
+        Some(message)
+    );
+    assert_eq!(found.len(), 1);
 }
 
 #[test]
@@ -339,8 +372,9 @@ fn was_served(lb: &LoadBalancer) -> bool {
             } else {
                 l.protocol.as_str()
             };
-            names.insert(l.name.clone().unwrap_or_default())
-                && served.insert((protocol.to_owned(), l.port))
+            let name = l.name.clone().unwrap_or_default();
+            let is_unnamed = name.is_empty() && listeners.len() > 1;
+            !is_unnamed && names.insert(name) && served.insert((protocol.to_owned(), l.port))
         })
         && lb
             .spec

@@ -42,6 +42,16 @@ pub enum Violation {
         /// The name.
         value: String,
     },
+    /// A name that no port of a Service can have (section 8.2).
+    #[error("spec.listeners[{index}].name is {value:?}: {problem}")]
+    UnusableName {
+        /// Index of the listener.
+        index: usize,
+        /// The name, truncated to 64 characters.
+        value: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
     /// WV-3: two listeners with the same protocol and port.
     #[error("spec.listeners[{index}] serves {protocol} {port}, as another listener does")]
     DuplicatePort {
@@ -169,7 +179,7 @@ impl Violation {
             Self::DuplicateName { .. } => "WV-2",
             Self::DuplicatePort { .. } => "WV-3",
             Self::DuplicateBackendPort { .. } => "WV-4",
-            Self::UnknownProtocol { .. } => "8.2",
+            Self::UnusableName { .. } | Self::UnknownProtocol { .. } => "8.2",
             Self::PortOutOfRange { .. } => "WV-5",
             Self::SelectorWithoutValues(_) => "BE-1",
             Self::CheckPortOutOfRange(_) | Self::CheckPortMismatch { .. } => "WV-6",
@@ -186,7 +196,9 @@ impl Violation {
     pub fn field(&self) -> String {
         match self {
             Self::NoListener => "spec.listeners".to_owned(),
-            Self::DuplicateName { index, .. } => format!("spec.listeners[{index}].name"),
+            Self::DuplicateName { index, .. } | Self::UnusableName { index, .. } => {
+                format!("spec.listeners[{index}].name")
+            }
             Self::DuplicatePort { index, .. } => format!("spec.listeners[{index}].port"),
             Self::DuplicateBackendPort { index, .. } => {
                 format!("spec.listeners[{index}].backendPort")
@@ -220,6 +232,7 @@ impl Violation {
         match self {
             Self::NoListener | Self::SelectorWithoutValues(_) => "[]".to_owned(),
             Self::DuplicateName { value, .. }
+            | Self::UnusableName { value, .. }
             | Self::UnknownProtocol { value, .. }
             | Self::RequestedAddress { value, .. }
             | Self::HardwareAddress { value, .. } => value.clone(),
@@ -245,7 +258,9 @@ impl Violation {
     pub const fn severity(&self, consumer: Consumer) -> Severity {
         match (self, consumer) {
             (
-                Self::UnknownProtocol { .. } | Self::SelectorWithoutValues(_),
+                Self::UnusableName { .. }
+                | Self::UnknownProtocol { .. }
+                | Self::SelectorWithoutValues(_),
                 Consumer::Admission,
             )
             | (Self::CheckPortMismatch { .. }, Consumer::Operator) => Severity::Warn,

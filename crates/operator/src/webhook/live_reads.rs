@@ -9,6 +9,7 @@ use harvester_lb_api::cni::NetworkAttachmentDefinition;
 use harvester_lb_controller_kit::decode_guard::{DecodeGuard, decode};
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use harvester_lb_core::admission::{Fact, Lookup, Neighbours};
+use harvester_lb_object::is_dns_label;
 use http_body_util::{BodyExt, Limited};
 use hyper::StatusCode;
 use k8s_openapi::api::core::v1::Namespace;
@@ -23,7 +24,6 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
 
-use crate::args::webhook::is_dns_label;
 use crate::webhook::facts::{Live, project, vlan_id};
 
 /// Concurrent reads of one object.

@@ -14,8 +14,8 @@ use super::world::{
 };
 use crate::cached::{Allocation, VmiState};
 use crate::plan::{
-    Address, DeletedLb, Goal, Guard, Keep, Kind, LeftBehind, Next, Plan, SeenPool, Step, cleanup,
-    plan,
+    Address, CheckSource, DeletedLb, Goal, Guard, Keep, Kind, LeftBehind, Next, Plan, SeenPool,
+    Step, cleanup, plan,
 };
 use crate::status::{Readiness, StatusUpdate};
 
@@ -349,13 +349,44 @@ fn rel_3_what_is_in_deletion_is_not_deleted_again() {
     let key = key();
     let made = plan(&world.view(&key, &goal), &goal);
     assert_eq!(steps(&made), ["end health checks", "delete Service"]);
-    // Nor are its endpoints updated.
+    // kube-proxy sends traffic to its endpoints until it is gone.
     let goal = Goal::Keep(Keep::endpoints(&world.lb));
     world.machines.clear();
+    assert_eq!(world.walk(&goal, usize::MAX).0, ["patch EndpointSlice"]);
+}
+
+#[test]
+fn be_6_without_endpoints_nothing_is_probed_and_no_health_is_told() {
+    let (mut world, goal) = served(true);
+    let Goal::Serve(vm, _) = &goal else {
+        panic!("{goal:?}")
+    };
+    let refused = Keep::until(
+        &world.lb,
+        Readiness::not("InvalidListener", "why"),
+        Next::AwaitChange,
+    );
+    let goal = Goal::Keep(Keep {
+        check: CheckSource::from(vm.check),
+        ..refused
+    });
+    world.walk(&goal, usize::MAX);
+    assert!(condition(&world, "BackendsHealthy").is_some());
+    let before = world.clone();
+    // The last machine goes; or the EndpointSlice is deleted by hand, and is not made anew.
+    world.machines.clear();
+    world.walk(&goal, usize::MAX);
+    assert_eq!(condition(&world, "BackendsHealthy"), None);
+    let mut world = before;
+    world.slice = None;
+    let key = key();
     assert_eq!(
         steps(&plan(&world.view(&key, &goal), &goal)),
-        Vec::<String>::new()
+        ["end health checks"]
     );
+    world.walk(&goal, usize::MAX);
+    assert_eq!(condition(&world, "BackendsHealthy"), None);
+    assert_eq!(world.walk(&goal, usize::MAX).0, Vec::<String>::new());
 }
 
 #[test]

@@ -4,10 +4,11 @@ use harvester_lb_ipam::dhcp::Identity;
 use harvester_lb_ipam::{Micros, Owner, Phase, Record, RecordSpec, Uid};
 use harvester_lb_object::Version;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
-use super::world::{World, key, lb, machine, service, spec_of};
-use crate::cached::{self, VmiState};
+use super::world::{World, key, lb, machine, object, service, spec_of};
+use crate::cached::{self, CachedService, VmiState};
 use crate::dhcp::serving::Handed;
 use crate::plan::{Address, Goal, Guard, SeenLease, Waiting, plan};
 use crate::{spec, status};
@@ -124,6 +125,26 @@ fn dhc_3_a_service_with_another_address_than_the_lease_goes_first() {
         world.walk(&goal, usize::MAX);
         assert_eq!(asked(&world).as_deref(), Some(OTHER), "{before}");
     }
+}
+
+#[test]
+fn dhc_3_while_a_finalizer_holds_the_service_its_endpoints_follow() {
+    let mut world = world();
+    world.walk(&leased(&world, LEASED), usize::MAX);
+    world.service = Some(held(service(LEASED, Some(LEASED))));
+    let goal = leased(&world, OTHER);
+    assert_eq!(world.walk(&goal, usize::MAX).0, Vec::<String>::new());
+    world.machines.clear();
+    assert_eq!(world.walk(&goal, usize::MAX).0, ["patch EndpointSlice"]);
+    assert_eq!(asked(&world).as_deref(), Some(LEASED));
+}
+
+/// A Service in deletion.
+pub(super) fn held(service: CachedService) -> CachedService {
+    let mut service = Service::clone(&service);
+    let time = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+    service.metadata.deletion_timestamp = object::<ObjectMeta>(time).deletion_timestamp;
+    cached::service(Ok(service)).unwrap()
 }
 
 #[test]

@@ -1,7 +1,11 @@
 //! Load balancers that leave those with whom they shared an address, or join them, by rule id.
 
-use super::world::{ADDRESS, World, lb, serve, spec_of};
-use crate::plan::{Goal, Keep, Next};
+use harvester_lb_ipam::Owner;
+
+use super::leases::held;
+use super::world::{ADDRESS, World, lb, machine, serve, service, spec_of};
+use crate::cached::VmiState;
+use crate::plan::{Goal, Keep, Next, Secondary, Sharing};
 use crate::sharing::telling::{self, Shared};
 use crate::status::{self, Readiness};
 
@@ -36,6 +40,30 @@ fn shr_7_the_status_of_a_refused_one_that_has_left_a_group_names_no_address() {
     assert!(shared.is_none_or(|it| it.status == "False"), "{shared:?}");
     let ready = condition(&world, "Ready").unwrap();
     assert_eq!(ready.reason.as_deref(), Some("InvalidListener"));
+}
+
+#[test]
+fn shr_7_while_a_finalizer_holds_the_service_of_one_that_joins_its_endpoints_follow() {
+    let mut world = World::new(lb(&spec_of(false)));
+    world
+        .machines
+        .extend([machine("vm1", "10.10.0.1", VmiState::Running)]);
+    world.walk(&serve(&world.lb), usize::MAX);
+    world.service = Some(held(service(ADDRESS, Some(ADDRESS))));
+    let goal = secondary(&world);
+    let holder = Owner::new("n", "web", "u-web");
+    let sharing = Sharing::Secondary(Secondary {
+        group: "web",
+        service: None,
+        holder: &holder,
+    });
+    world.machines.clear();
+    let (written, _) = world.walk_as(&goal, sharing, None, usize::MAX);
+    assert!(
+        written.contains(&"patch EndpointSlice".to_owned()),
+        "{written:?}"
+    );
+    assert!(world.service.is_some());
 }
 
 #[test]
