@@ -224,13 +224,17 @@ fn state(vmi: &VirtualMachineInstance) -> State {
     }
 }
 
-/// BE-5: a finished machine is left out if another has its address; of several finished ones the first stays.
+/// BE-5: a finished machine is left out if another has its address, and a paused one if a running one has it; of several finished ones
+/// the first stays.
 fn unlike(all: &[Backend]) -> Vec<Backend> {
     let is_left_out = |at: usize, backend: &Backend| {
         let others = all.iter().enumerate();
         let mut others = others.filter(|(_, other)| other.address == backend.address);
-        backend.state == State::Over
-            && others.any(|(nth, other)| other.state != State::Over || nth < at)
+        match backend.state {
+            State::Running => false,
+            State::Paused => others.any(|(_, other)| other.state == State::Running),
+            State::Over => others.any(|(nth, other)| other.state != State::Over || nth < at),
+        }
     };
     let kept = all.iter().enumerate();
     let kept = kept.filter(|(at, backend)| !is_left_out(*at, backend));

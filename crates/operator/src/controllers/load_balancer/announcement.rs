@@ -23,10 +23,10 @@ use crate::index::leader_ops::ObservedMove;
 const NODE_NAME_LIMIT: usize = 253;
 
 /// Updates the move of a Service that asks for this address. Returns the remaining time until it is to be recreated; `None` if it
-/// need not be (REL-4).
+/// need not be (REL-4). Each copy is to be observed in the order of their versions.
 ///
 /// kube-vip can miss a change of a Service's address, and some versions ignore each. Recreating the Service helps.
-fn observe_move(
+pub fn observe_move(
     ctx: &Context,
     key: &Key,
     service: &Service,

@@ -31,7 +31,7 @@ pub struct Outcome {
     /// An object of the load balancer's name turned out to be another owner's, so the remaining steps were left out. A plan that
     /// knows it is to be made.
     pub taken: Option<Kind>,
-    /// The Service as a step has written it.
+    /// The Service as a step has written it; the store may have a newer copy by now.
     pub service: Option<Arc<CachedService>>,
     /// Why a write was refused.
     pub refused: Option<String>,
@@ -159,11 +159,11 @@ async fn step(
         }
         Step::Service(Write::Create(service)) => {
             let created = ctx.client.create(key, &**service).await;
-            keep_newest(ctx, key, created, outcome)?;
+            keep_written(ctx, key, created, outcome)?;
         }
         Step::Service(Write::Patch(from, patch)) => {
             let patched = ctx.client.patch(key, from, patch.clone()).await;
-            keep_newest(ctx, key, patched, outcome)?;
+            keep_written(ctx, key, patched, outcome)?;
         }
     }
     Ok(())
@@ -254,20 +254,20 @@ async fn adopt_slice(ctx: &Context, key: &Key, why: String) -> Result<bool, Writ
     Err(WriteError::AlreadyExists(why))
 }
 
-/// Handles the answer to a write of the Service: keeps its newest copy, or learns that it has another owner.
-fn keep_newest(
+/// Handles the answer to a write of the Service: keeps what was written, or learns that it has another owner.
+fn keep_written(
     ctx: &Context,
     key: &Key,
     answer: Result<Service, WriteError>,
     outcome: &mut Outcome,
 ) -> Result<(), WriteError> {
-    let stored = ctx.index.stores.services.get(key);
     match answer {
         Ok(object) => {
-            outcome.service = stored.or_else(|| cached::service(Ok(object)).map(Arc::new));
+            outcome.service = cached::service(Ok(object)).map(Arc::new);
             Ok(())
         }
         Err(error) if error.is_stale() => {
+            let stored = ctx.index.stores.services.get(key);
             let owner = |service: &CachedService| desired::ownership(&service.metadata, &key.name);
             if stored.is_some_and(|service| owner(&service) == Ownership::Foreign) {
                 outcome.taken = Some(Kind::Service);

@@ -15,6 +15,7 @@ use harvester_lb_core::cached::{self, Allocation, Lb, Pool};
 use harvester_lb_object::Version;
 use http::Method;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Client;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -59,7 +60,12 @@ fn pool(annotations: &Value) -> Pool {
 
 /// A leader's context that knows this pool and this load balancer.
 fn leader(server: &FakeApiServer, pool: Pool, lb: &Value) -> Context {
-    let ctx = fake::context(server.client(), &Timings::default(), true);
+    leader_with(server.client(), pool, lb)
+}
+
+/// The same with another client.
+fn leader_with(client: Client, pool: Pool, lb: &Value) -> Context {
+    let ctx = fake::context(client, &Timings::default(), true);
     let name = Key::new("", "p");
     ctx.index.stores.pools.written(&name, Version(4), pool);
     ctx.index
@@ -157,12 +163,17 @@ fn knows(ctx: &Context, version: u64, record: &Value) {
 /// A leader whose store has this copy of the load balancer, of which `now` is stored, and its Bound record of 10.0.0.2.
 fn leader_with_record(copy: &Value, now: &Value) -> (FakeApiServer, Context) {
     let server = FakeApiServer::default();
-    let bound = record("10.0.0.2", 8, "Bound", "u-a");
-    server.put(LB, now.clone());
-    server.put(RECORD, bound.clone());
     let ctx = leader(&server, pool(&json!({})), copy);
-    knows(&ctx, 8, &bound);
+    has_record(&server, &ctx, now);
     (server, ctx)
+}
+
+/// The API server has this load balancer, and both have the record of its address.
+fn has_record(server: &FakeApiServer, ctx: &Context, lb: &Value) {
+    let bound = record("10.0.0.2", 8, "Bound", "u-a");
+    server.put(LB, lb.clone());
+    server.put(RECORD, bound.clone());
+    knows(ctx, 8, &bound);
 }
 
 /// As after a standby with a stale watch: the ledger has a record of an earlier load balancer of the name that belongs to

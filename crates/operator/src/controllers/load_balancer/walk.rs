@@ -87,6 +87,10 @@ pub async fn walk(
                     service = own_service(ctx, key, &outcome)?;
                     if let Some(service) = &service {
                         announcement::note_node(ctx, key, newest, service);
+                        // kube-vip may have announced a changed address before the answer to the change was read.
+                        if let Some(written) = &outcome.service {
+                            announcement::observe_move(ctx, key, written, address);
+                        }
                         recreate_in = announcement::move_on(ctx, key, service, address).await?;
                     }
                 }

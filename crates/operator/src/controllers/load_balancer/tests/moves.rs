@@ -66,16 +66,24 @@ const fn seconds(seconds: u64) -> Requeue {
 
 /// A load balancer that is served at 10.0.0.2 of pool `p`, on a leader that knows the pool `q` too.
 fn served() -> (FakeApiServer, Context) {
+    let server = FakeApiServer::default();
+    let ctx = served_by(server.client(), &server);
+    (server, ctx)
+}
+
+/// The leader of [`served`] with this client of the API server.
+fn served_by(client: Client, server: &FakeApiServer) -> Context {
     let lb = named("vm");
-    let (server, ctx) = leader_with_record(&lb, &lb);
+    let ctx = leader_with(client, pool(&json!({})), &lb);
+    has_record(server, &ctx, &lb);
     let stores = &ctx.index.stores;
     stores
         .pools
         .written(&Key::new("", "q"), Version(4), other_pool());
-    serves(&ctx, &server);
+    serves(&ctx, server);
     ctx.index
         .become_leader(|| LeaderState::from_stores(&ctx.index.stores));
-    (server, ctx)
+    ctx
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,4 +160,35 @@ async fn rel_4_a_service_that_is_held_in_deletion_is_not_waited_for() {
     let services = &ctx.index.stores.services;
     services.written(&key(), Version(5000), held);
     assert!(!matches!(next(&ctx).await, Requeue::After(_)));
+}
+
+/// It announces a changed address before this process has read the answer to the change.
+#[tokio::test(start_paused = true)]
+async fn rel_4_a_kube_vip_that_is_faster_than_the_answer_has_followed() {
+    let server = FakeApiServer::default();
+    let slow = server.clone();
+    let client = fake::client(move |request| {
+        let is_change = request.method == Method::PATCH && request.path == SERVICE;
+        let answer = slow.answer(request);
+        async move {
+            if is_change {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            answer
+        }
+    });
+    let ctx = served_by(client, &server);
+    next(&ctx).await;
+    shows(&ctx, &server, "u-1", "10.0.0.2");
+    next(&ctx).await;
+    names_pool(&ctx, &server, "q");
+    let kube_vip = async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let moved = asked(&server);
+        assert!(moved.starts_with("10.0.1."), "{moved}");
+        shows(&ctx, &server, "u-1", &moved);
+    };
+    tokio::join!(next(&ctx), kube_vip);
+    names_pool(&ctx, &server, "p");
+    assert_eq!(next(&ctx).await, seconds(8));
 }
