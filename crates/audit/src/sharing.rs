@@ -186,6 +186,25 @@ fn with_service(
         return Ok(());
     }
     let service = objects.services.get(group);
+    if service.is_some_and(|it| !is_ours(&it.metadata)) {
+        must!(
+            "SVC-1",
+            CONDITION_MISMATCH,
+            lb,
+            ready.reason.as_deref() == Some("NameConflict"),
+            "shares {}, Service {group} is somebody else's, and the condition Ready is {}",
+            lb.given,
+            describe(ready)
+        );
+        must!(
+            "SVC-1",
+            FOREIGN_SERVICE_WITH_ENDPOINT_SLICE,
+            lb,
+            slice.is_none(),
+            "has an EndpointSlice of Service {group}, which is somebody else's"
+        );
+        return Ok(());
+    }
     let Some(service) = service.filter(|it| is_ours(&it.metadata)) else {
         let text = format!("shares {}, and there is no Service {group}", lb.given);
         let kind = &kinds::SERVICE_MISSING;

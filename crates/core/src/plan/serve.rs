@@ -28,6 +28,9 @@ pub(super) fn plan<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) ->
         Sharing::Alone | Sharing::Primary(_) => None,
     };
     let mut plan = match (owner, secondary) {
+        (_, Some(with)) if with.is_name_taken => {
+            take_down::group_name_taken(view, vm, address, with.group)
+        }
         (Some(Ownership::Ours), Some(with)) => return share::leave_own_service(view, vm, with),
         (Some(Ownership::Foreign), None) => take_down::name_taken(view, vm, address, Kind::Service),
         _ if view.has_foreign_slice => {

@@ -9,8 +9,10 @@ use crate::plan::report::{self, Report};
 use crate::plan::step::{Guard, Guarded, Kind, Next, Probes, Step, Write};
 use crate::plan::view::{Objects, View};
 use crate::readiness;
+use crate::sharing::telling;
 use crate::spec::VmSpec;
 use crate::status::{self, FieldUpdate, Readiness, StatusUpdate};
+use harvester_lb_object::Key;
 
 /// No address. Service and EndpointSlice are deleted before the old address is released (REL-4).
 pub(super) fn waiting<'a>(view: &View<'_>, vm: Option<&VmSpec>, waiting: &Waiting) -> Plan<'a> {
@@ -121,11 +123,35 @@ pub(super) fn name_taken<'a>(
     } else {
         vec![Guard::Foreign(kind)]
     };
-    let steps = deletions(&view.objects, guards);
     let message = format!(
         "{kind} {} exists and is not this load balancer's: rename the load balancer, or delete the {kind}",
         view.objects.key
     );
+    without_service(view, vm, address, guards, message)
+}
+
+/// The same of one whose address is that of a group, if somebody else has a Service of the group's name.
+pub(super) fn group_name_taken<'a>(
+    view: &View<'_>,
+    vm: &'a VmSpec,
+    address: &'a Address,
+    group: &str,
+) -> Plan<'a> {
+    let group = Key::new(&view.objects.key.namespace, group);
+    let message = telling::group_name_taken(&group.name);
+    let guards = vec![Guard::LeftGroup(group)];
+    without_service(view, vm, address, guards, message)
+}
+
+/// The address stays, without Service and EndpointSlice.
+fn without_service<'a>(
+    view: &View<'_>,
+    vm: &'a VmSpec,
+    address: &'a Address,
+    guards: Vec<Guard>,
+    message: String,
+) -> Plan<'a> {
+    let steps = deletions(&view.objects, guards);
     let readiness = Readiness::not(status::NAME_CONFLICT, message);
     let status = report::without_service(view, vm, address, readiness);
     let report = Report::Taken {

@@ -67,6 +67,8 @@ pub struct Secondary<'a> {
     pub service: Option<&'a Service>,
     /// The owner of the record: the address is not that of anybody else as long as it exists.
     pub holder: &'a Owner,
+    /// Somebody else has a Service of the group's name (SVC-1).
+    pub is_name_taken: bool,
 }
 
 /// The observed state of one load balancer.

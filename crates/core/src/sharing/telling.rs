@@ -51,6 +51,13 @@ impl Shared {
     }
 }
 
+/// The message for one that cannot share the address of a group because somebody else has a Service of the group's name (SVC-1).
+pub fn group_name_taken(group: &str) -> String {
+    format!(
+        "Service {group} exists and is not that of load balancer {group}, whose address this one asks for: rename that load balancer, or delete the Service"
+    )
+}
+
 /// Reason and message of a load balancer that does not share the address that it asks for, or whose name others share; `None` if it
 /// is served in its group.
 pub fn refusal(role: &Role) -> Option<(&'static str, String)> {

@@ -135,6 +135,7 @@ impl Group {
             group: &key.name,
             service,
             holder: &records[0].spec.owner,
+            is_name_taken: false,
         });
         let goal = Goal::Serve(Box::new(vm), with(Some(Shared::Secondary("a".to_owned()))));
         Some(self.parts[at].walk_as(&goal, sharing, service, budget))

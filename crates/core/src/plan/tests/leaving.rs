@@ -56,6 +56,7 @@ fn shr_7_while_a_finalizer_holds_the_service_of_one_that_joins_its_endpoints_fol
         group: "web",
         service: None,
         holder: &holder,
+        is_name_taken: false,
     });
     world.machines.clear();
     let (written, _) = world.walk_as(&goal, sharing, None, usize::MAX);
@@ -64,6 +65,37 @@ fn shr_7_while_a_finalizer_holds_the_service_of_one_that_joins_its_endpoints_fol
         "{written:?}"
     );
     assert!(world.service.is_some());
+}
+
+#[test]
+fn svc_1_a_holder_keeps_its_address_while_somebody_else_has_the_name_of_its_group() {
+    let mut world = World::new(lb(&spec_of(false)));
+    let holder = Owner::new("n", "a", "u");
+    let walk = |world: &mut World, is_name_taken: bool| {
+        let goal = secondary(world);
+        let sharing = Sharing::Secondary(Secondary {
+            group: "web",
+            service: None,
+            holder: &holder,
+            is_name_taken,
+        });
+        world.walk_as(&goal, sharing, None, usize::MAX).0
+    };
+    walk(&mut world, false);
+    assert!(world.slice.is_some());
+    // That Service would send its traffic to these endpoints.
+    assert_eq!(
+        walk(&mut world, true),
+        ["delete EndpointSlice", "write status"]
+    );
+    assert_eq!(status::allocated(&world.lb), Some(ADDRESS));
+    let ready = condition(&world, "Ready").unwrap();
+    assert_eq!(ready.reason.as_deref(), Some("NameConflict"));
+    let why = ready.message.as_deref().unwrap_or_default();
+    assert!(why.starts_with("Service web exists"), "{why}");
+    assert_eq!(walk(&mut world, true), Vec::<String>::new());
+    // It is served again once the name is free.
+    assert_eq!(walk(&mut world, false)[0], "create EndpointSlice");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use harvester_lb_core::sharing::group::{self, Role};
 use harvester_lb_core::sharing::naming;
 use harvester_lb_core::sharing::service::{self, Others};
 use harvester_lb_core::sharing::snapshot::{Party, Snapshot};
+use harvester_lb_core::sharing::telling;
 use harvester_lb_core::spec::{self, VmSpec};
 use harvester_lb_core::status;
 use harvester_lb_ipam::{Record, addr};
@@ -113,17 +114,24 @@ impl Group {
             || uids.any(|uid| group::is_owner(Some(service), uid))
     }
 
+    /// Whether somebody else has a Service of the group's name (SVC-1).
+    pub fn is_name_taken(&self) -> bool {
+        let service = self.service.as_deref();
+        service.is_some_and(|service| !self.is_own(service))
+    }
+
     /// Why a load balancer with these ports has to wait although it may share the address: somebody else has a Service of the name, or
-    /// the Service has another port under one of its names.
+    /// the Service has another port under one of its names. Who owns the record of the address keeps that all the same, while the name
+    /// is somebody else's: nobody else has it, and it is served once the name is free.
     pub fn hindrance(&self, lb: &LoadBalancer) -> Option<(&'static str, String)> {
         let service = self.service.as_deref()?;
         let name = &self.key.name;
         let vm = spec::check(lb).ok()?.vm?;
-        if !self.is_own(service) {
-            let message = format!(
-                "Service {name} exists and is not that of load balancer {name}, whose address this one asks for: rename that load balancer, or delete the Service"
-            );
-            return Some((status::NAME_CONFLICT, message));
+        if self.is_name_taken() {
+            let owner = spec::owner(&lb.metadata);
+            let is_holder = self.records.iter().any(|it| it.spec.owner == owner);
+            return (true || !is_holder)
+                .then(|| (status::NAME_CONFLICT, telling::group_name_taken(name)));
         }
         service::has_name_of(service, &vm.ports).then(|| {
             let message = format!(
@@ -141,17 +149,19 @@ pub fn sharing<'a>(
     objects: &Objects<'_>,
     vm: &VmSpec,
     of: &Key,
-    snapshot: Option<&'a Snapshot<'a>>,
+    group: Option<(&Group, &'a Snapshot<'a>)>,
 ) -> Option<Sharing<'a>> {
+    let snapshot = group.map(|(_, snapshot)| snapshot);
     let key = objects.key;
     if of != key {
-        let snapshot = snapshot?;
+        let (group, snapshot) = group?;
         let is_member = matches!(snapshot.roles.get(&*key.name), Some(Role::Member { .. }));
         let record = snapshot.record.filter(|_| is_member)?;
         return Some(Sharing::Secondary(Secondary {
             group: &snapshot.key.name,
             service: snapshot.service,
             holder: &record.spec.owner,
+            is_name_taken: group.is_name_taken(),
         }));
     }
     let names = names(objects, vm);

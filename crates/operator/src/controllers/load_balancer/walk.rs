@@ -48,7 +48,7 @@ pub async fn walk(
         let group = vm.and_then(|_| Group::of(ctx, of));
         let snapshot = group.as_ref().map(Group::snapshot);
         let sharing = vm.map_or(Some(Sharing::Alone), |vm| {
-            group::sharing(ctx, &objects, vm, of, snapshot.as_ref())
+            group::sharing(ctx, &objects, vm, of, group.as_ref().zip(snapshot.as_ref()))
         });
         let Some(sharing) = sharing else {
             let why = format!("{key} does not share the address of {of} any more");

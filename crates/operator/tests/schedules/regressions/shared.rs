@@ -628,5 +628,20 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
                 ],
             ),
         ),
+        (
+            "the address of a group whose name a foreign Service takes stays in the status of its holder",
+            plan(
+                SMOOTH,
+                &[
+                    pool(10, 13),
+                    Act::CreateLb(1, lb(true, Some(0))),
+                    Act::CreateLb(0, lb(true, None)),
+                    Act::Ask(0, Asked::Primary(1)),
+                    Act::TouchLb(0),
+                    Act::RecreateLb(1, lb(false, Some(0))),
+                    Act::ForeignService(1),
+                ],
+            ),
+        ),
     ]
 }
