@@ -60,11 +60,12 @@ impl Readiness for Progress {
     }
 
     fn remarks(&self) -> Vec<String> {
-        let current = self.current.read();
-        let refused = current
-            .as_ref()
-            .map(|current| current.get().refused_writes.all());
-        refusals(&refused.unwrap_or_default())
+        let Some(ctx) = self.current.read().as_ref().map(|it| it.get()) else {
+            return Vec::new();
+        };
+        let mut lines = ctx.metrics.client.watches.failing();
+        lines.extend(refusals(&ctx.refused_writes.all()));
+        lines
     }
 }
 
@@ -182,11 +183,6 @@ fn spawn_watches(
     let mut numbers = 0..;
     macro_rules! watch {
         ($kind:literal, $store:ident, $convert:expr, $handler:ident) => {{
-            let errors = process
-                .metrics
-                .client
-                .watch_errors
-                .with_label_values(&[$kind]);
             let current = Arc::clone(current);
             let number = numbers.next().unwrap_or_default();
             let watching = watch::run(
@@ -195,7 +191,7 @@ fn spawn_watches(
                 Arc::clone(&process.stores.$store),
                 $convert,
                 move |key, change| current.get().index.$handler(key, &change),
-                move || errors.inc(),
+                process.metrics.client.watch($kind, None),
             );
             tasks.spawn(async move { Err(watching.await.into()) });
         }};

@@ -10,6 +10,7 @@ use harvester_lb_controller_kit::client::{self, Clients};
 use harvester_lb_controller_kit::events::Events;
 use harvester_lb_controller_kit::listen::listen_on_all;
 use harvester_lb_controller_kit::preflight;
+use harvester_lb_controller_kit::watch_health;
 use jiff::Timestamp;
 use kube::Client;
 use parking_lot::RwLock;
@@ -53,6 +54,7 @@ struct Progress {
     /// Whether the registration waits for a ready endpoint of the Service.
     waits_for_endpoint: Arc<AtomicBool>,
     stored: Stored,
+    watches: watch_health::Watches,
     stop: CancellationToken,
 }
 
@@ -108,6 +110,7 @@ impl Readiness for Progress {
             .chain(self.stored.unsynced())
             .map(|kind| format!("{kind} are being listed"))
             .collect();
+        lines.extend(self.watches.failing());
         lines.extend(self.missing.read().iter().cloned());
         if self.waits_for_endpoint.load(Ordering::Relaxed) {
             lines.push("the registration waits for a ready endpoint of the Service".to_owned());
@@ -140,6 +143,7 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
         missing: RwLock::default(),
         waits_for_endpoint: Arc::default(),
         stored: stored.clone(),
+        watches: metrics.client.watches.clone(),
         stop: stop.clone(),
     });
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
@@ -329,6 +333,7 @@ mod tests {
                 namespace: "ns".to_owned(),
                 service: "svc".to_owned(),
             }),
+            watches: watch_health::Watches::default(),
             stop: CancellationToken::new(),
         };
         let said = |minutes: i64| {
