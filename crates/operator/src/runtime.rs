@@ -7,6 +7,7 @@ pub mod dhcp;
 pub mod gauges;
 pub mod leading;
 pub mod process_metrics;
+mod restore_check;
 pub mod term;
 pub mod webhook;
 pub mod workers;
@@ -177,6 +178,9 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     metrics.registry().register(Box::new(process))?;
     *progress.current.write() = Some(Arc::clone(&current));
     spawn_watches(&current, &clients, &mut tasks);
+    let allocations = Arc::clone(&current.context().index.stores.allocations);
+    let check = restore_check::run(clients.write.clone(), allocations, timings.restore_check);
+    tasks.spawn(async move { Err(check.await.into()) });
 
     let mut candidate = Candidate::new(clients.write.clone(), lease);
     let outcome = tokio::select! {

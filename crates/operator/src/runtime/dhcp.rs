@@ -29,7 +29,7 @@ use crate::dhcp::metrics::Metrics;
 use crate::dhcp::permissions::REQUIRED;
 use crate::dhcp::upkeep;
 use crate::runtime::dhcp::current::Current;
-use crate::runtime::{preflight, process_metrics, refusals, signals};
+use crate::runtime::{preflight, process_metrics, refusals, restore_check, signals};
 
 mod clients;
 mod current;
@@ -135,6 +135,10 @@ pub async fn run(args: &Args, dhcp: &DhcpArgs) -> anyhow::Result<()> {
     registry.register(Box::new(clients::ClientGauge::new(&current)?))?;
     *progress.current.write() = Some(Arc::clone(&current));
     spawn_watches(&current, &process, &clients, &mut tasks);
+    let interval = process.settings.timings.restore_check;
+    let records = Arc::clone(&process.stores.records);
+    let check = restore_check::run(clients.write.clone(), records, interval);
+    tasks.spawn(async move { Err(check.await.into()) });
 
     let mut candidate = Candidate::new(clients.write.clone(), lease);
     let outcome = tokio::select! {

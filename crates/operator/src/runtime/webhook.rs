@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use crate::args::{Args, WebhookArgs};
 use crate::runtime::webhook::watches::Watches;
-use crate::runtime::{process_metrics, signals};
+use crate::runtime::{process_metrics, restore_check, signals};
 use crate::timings::Timings;
 use crate::webhook::certificates::Lifetimes;
 use crate::webhook::connections::Connections;
@@ -184,6 +184,9 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
     let mut watches = Watches::new(clients.clone(), &timings, Arc::clone(&metrics), &mut tasks);
     watches.facts(&progress.facts);
     watches.stored(&stored, &changed);
+    let allocations = Arc::clone(&progress.facts.allocations);
+    let check = restore_check::run(clients.write.clone(), allocations, timings.restore_check);
+    tasks.spawn(async move { Err(check.await.into()) });
 
     let (connections, shutdown) = (Arc::new(Connections::default()), Shutdown::default());
     let live_reads = LiveReads::new(clients.write.clone());
