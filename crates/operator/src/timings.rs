@@ -43,8 +43,8 @@ pub struct Timings {
     /// Back-off cap if the API server is unavailable or answers with a conflict. 5 s, as for watches: the cause is temporary,
     /// and after the API server's return all work must be done within seconds.
     pub retry_unavailable_cap: Duration,
-    /// Delay after refused writes of rare controllers: legacy finalizers, removed guest clusters. 10 s: there may be
-    /// thousands of such objects, and a missing permission is granted late.
+    /// Delay after refused writes of rare controllers: removed guest clusters, history. 10 s: each retry writes all of their
+    /// objects again, and a missing permission is granted late.
     pub rare_refused: Duration,
     /// Minimum interval between two writes of a pool's status. 1 s: set by POOL-3.
     pub pool_status_interval: Duration,
