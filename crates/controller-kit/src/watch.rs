@@ -92,9 +92,10 @@ where
         let event = match watching.next().await {
             Some(Ok(event)) => event,
             Some(Err(error)) => {
+                let was_accepted = matches!(error, watcher::Error::WatchError(_));
                 let error = with_causes(&error);
                 warn!(kind, error, "watch interrupted, will retry");
-                health.failed(&error);
+                health.failed(&error, was_accepted);
                 continue;
             }
             // The stream does not end.
@@ -153,7 +154,7 @@ where
             Ok(found) => return found.items.into_iter().next(),
             Err(error) => {
                 warn!(kind = %K::kind(&()), object = %key, %error, "live read failed, will retry");
-                health.failed(&error.to_string());
+                health.failed(&error.to_string(), false);
                 tokio::time::sleep(pauses.next().unwrap_or(BACKOFF.cap)).await;
             }
         }

@@ -3,7 +3,8 @@
 //!
 //! A watch is failing from its first error until it is established again: a list is complete, an event has come, or the API
 //! server has accepted its request. That last one is seen at the client, since nothing else happens on a quiet kind: the
-//! bookmarks that a watch receives are not passed on.
+//! bookmarks that a watch receives are not passed on. If the error came by a watch that was accepted, the next acceptance
+//! proves nothing; the one after it does, to which a watch without an error leads within its time limit.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -63,21 +64,35 @@ struct Failure {
     since: Timestamp,
     /// The last error.
     error: String,
+    /// It came by a watch that had been accepted, and none has been accepted since.
+    was_accepted: bool,
 }
 
 impl WatchHealth {
-    /// It had this error.
-    pub fn failed(&self, error: &str) {
+    /// It had this error; `was_accepted` if it came by a watch that had been accepted.
+    pub fn failed(&self, error: &str, was_accepted: bool) {
         self.0.errors.inc();
-        let error = shortened(error);
         let mut failure = self.0.failure.lock();
-        if let Some(failure) = &mut *failure {
-            failure.error = error;
-        } else {
-            let since = Timestamp::now();
-            *failure = Some(Failure { since, error });
+        if failure.is_none() {
             self.0.failing.inc();
         }
+        let since = failure.as_ref().map_or_else(Timestamp::now, |it| it.since);
+        *failure = Some(Failure {
+            since,
+            error: shortened(error),
+            was_accepted,
+        });
+    }
+
+    /// The API server has accepted its request.
+    fn accepted(&self) {
+        if let Some(failure) = &mut *self.0.failure.lock()
+            && failure.was_accepted
+        {
+            failure.was_accepted = false;
+            return;
+        }
+        self.established();
     }
 
     /// It is established.
@@ -87,7 +102,7 @@ impl WatchHealth {
         }
     }
 
-    /// The client for the watch: as `client`, and the watch is established once the API server accepts its request.
+    /// The client for the watch: as `client`, and sees when the API server accepts its request.
     #[must_use]
     pub fn observing(&self, client: Client) -> Client {
         let (health, namespace) = (self.clone(), client.default_namespace().to_owned());
@@ -97,7 +112,7 @@ impl WatchHealth {
                 let watches = is_watch(request.uri().query().unwrap_or_default());
                 let answer: Response<Body> = client.send(request).await?;
                 if watches && answer.status().is_success() {
-                    health.established();
+                    health.accepted();
                 }
                 Ok::<_, kube::Error>(answer)
             }
@@ -108,7 +123,7 @@ impl WatchHealth {
     /// What `/readyz` says of it, while it is failing.
     fn line(&self) -> Option<String> {
         let failure = self.0.failure.lock();
-        let Failure { since, error } = failure.as_ref()?;
+        let Failure { since, error, .. } = failure.as_ref()?;
         let mut line = format!("the watch of {} has been failing since ", self.0.what);
         let _ = write!(line, "{}: {error}", since.strftime("%Y-%m-%dT%H:%M:%SZ"));
         Some(line)
@@ -144,10 +159,10 @@ mod tests {
         health.established();
         assert_eq!((watches.failing(), failing.get()), (vec![], 0));
 
-        health.failed("reset");
+        health.failed("reset", false);
         let since = health.0.failure.lock().as_ref().unwrap().since;
-        health.failed("nodes is forbidden:\nUser \"u\"");
-        another.failed(&"x".repeat(1_000));
+        health.failed("nodes is forbidden:\nUser \"u\"", false);
+        another.failed(&"x".repeat(1_000), false);
         let lines = watches.failing();
         let of_node = lines[0].strip_prefix("the watch of Node has been failing since ");
         let (time, error) = of_node.unwrap().split_once(": ").unwrap();

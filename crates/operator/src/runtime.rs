@@ -389,3 +389,6 @@ async fn signals(stop: CancellationToken) {
     }
     stop.cancel();
 }
+
+#[cfg(test)]
+mod tests;

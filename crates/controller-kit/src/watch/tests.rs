@@ -66,6 +66,13 @@ fn failure(is_watch: bool, code: u16) -> Answer {
     (is_watch, code, status.to_string())
 }
 
+/// A watch that is accepted, and ends with an error.
+fn error_event(code: u16) -> Answer {
+    let (_, _, status) = failure(true, code);
+    let event = format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n");
+    (true, 200, event)
+}
+
 /// Runs a watch against these answers; the request after them is never answered. What `/readyz` says of the watch after each
 /// answer, and the number of errors.
 async fn told(answers: impl IntoIterator<Item = Answer>) -> (Vec<bool>, u64) {
@@ -131,16 +138,30 @@ async fn run_2_a_watch_that_is_refused_is_named_until_it_is_accepted() {
 
 #[tokio::test(start_paused = true)]
 async fn run_2_a_watch_whose_version_has_expired_is_named_until_its_list_is_complete() {
-    let (_, _, status) = failure(true, 410);
-    let expired = format!("{{\"type\":\"ERROR\",\"object\":{status}}}\n");
     let more = json!({"metadata": {"resourceVersion": "7", "continue": "c"}, "items": []});
     let answers = [
         list(),
-        (true, 200, expired),
+        error_event(410),
         // The first page of a list proves nothing.
         (false, 200, more.to_string()),
         failure(false, 403),
         list(),
+    ];
+    assert_eq!(
+        told(answers).await,
+        (vec![false, true, true, true, false], 2)
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_2_a_watch_that_is_accepted_and_fails_each_time_is_named_all_the_time() {
+    let quiet = (true, 200, String::new());
+    let answers = [
+        list(),
+        error_event(500),
+        error_event(500),
+        quiet.clone(),
+        quiet,
     ];
     assert_eq!(
         told(answers).await,
