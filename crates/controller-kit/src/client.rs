@@ -185,11 +185,8 @@ fn describe(method: &str, path: &str, query: &str) -> (&'static str, String) {
         [resource, _, ..] => (*resource, true),
         [] => ("other", true),
     };
-    let watching = query
-        .split('&')
-        .any(|p| p == "watch=true" || p == "watch=1");
     let verb = match method {
-        "GET" if watching => "watch",
+        "GET" if is_watch(query) => "watch",
         "GET" if named => "get",
         "GET" => "list",
         "POST" => "create",
@@ -199,6 +196,12 @@ fn describe(method: &str, path: &str, query: &str) -> (&'static str, String) {
         _ => "other",
     };
     (verb, resource.to_owned())
+}
+
+/// Whether a query asks for a watch.
+pub(crate) fn is_watch(query: &str) -> bool {
+    let mut parameters = query.split('&');
+    parameters.any(|p| p == "watch=true" || p == "watch=1")
 }
 
 #[cfg(test)]

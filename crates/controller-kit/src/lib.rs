@@ -7,6 +7,7 @@
 //! | [`decode_guard`] | objects of lists and watches, each decoded on its own |
 //! | [`store`] | the newest known copy of each object of a kind |
 //! | [`watch`] | the task that keeps a store current |
+//! | [`watch_health`] | which watches are failing, since when and why |
 //! | [`queue`] | keys that are due, one worker at a time for each |
 //! | [`work_queue`] | a queue with its workers: requeue, resync, back-off |
 //! | [`backoff`] | the delay after a failure |
@@ -41,6 +42,7 @@ pub mod telemetry;
 pub mod throttle;
 pub mod token_bucket;
 pub mod watch;
+pub mod watch_health;
 pub mod work_queue;
 pub mod writer;
 

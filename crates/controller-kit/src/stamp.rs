@@ -43,17 +43,15 @@ impl From<Version> for Stamp {
     }
 }
 
-/// The API server holds an older copy of an object than before: its storage was restored from a backup (RUN-3). Nothing
-/// that was learned before is valid.
+/// The API server holds something older than before: its storage was restored from a backup (RUN-3). Nothing that was
+/// learned before is valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{kind} {key} is at version {now} and was at {was} before: what the API server stores was restored from a backup. This process exits, to start again from the present state"
+    "{what} is at version {now} and was at {was} before: what the API server stores was restored from a backup. This process exits, to start again from the present state"
 )]
 pub struct Restored {
-    /// The kind of the object.
-    pub kind: String,
-    /// Its name.
-    pub key: Key,
+    /// Kind and name of the object, or the list.
+    pub what: String,
     /// The resource version seen before.
     pub was: Version,
     /// The resource version seen now.
@@ -64,10 +62,51 @@ impl Restored {
     /// The proof, if a live read of the object (`now`) returned an older copy than was known (`was`).
     pub fn proven(kind: &str, key: &Key, was: Stamp, now: Stamp) -> Option<Self> {
         now.is_before(was).then(|| Self {
-            kind: kind.to_owned(),
-            key: key.clone(),
+            what: format!("{kind} {key}"),
             was: was.version,
             now: now.version,
         })
+    }
+
+    /// The proof, if a list of a kind is at an older version than was known of that kind when the list was requested
+    /// (`was`). The list has to be consistent, so that it is at the version of the storage. A version that is no number
+    /// proves nothing, of the list or of the objects.
+    pub fn proven_by_list(kind: &str, was: Version, list: Option<&str>) -> Option<Self> {
+        let now = Version::parse(list);
+        (now < was && now != Version::default()).then(|| Self {
+            what: format!("the list of {kind}"),
+            was,
+            now,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn run_3_a_list_that_is_behind_what_was_known_proves_it() {
+        let cases = [
+            (50, Some("49"), true),
+            (50, Some("1"), true),
+            (50, Some("50"), false),
+            (50, Some("51"), false),
+            // No object is known, or none whose version is a number.
+            (0, Some("7"), false),
+            (50, None, false),
+            (50, Some(""), false),
+            (50, Some("0"), false),
+            (50, Some("4x"), false),
+            (50, Some("-1"), false),
+        ];
+        for (was, list, proves) in cases {
+            let proof = Restored::proven_by_list("IPAllocation", Version(was), list);
+            assert_eq!(proof.is_some(), proves, "{was} {list:?}");
+        }
+        let proof = Restored::proven_by_list("IPAllocation", Version(50), Some("49"));
+        let text = proof.unwrap().to_string();
+        let wanted = "the list of IPAllocation is at version 49 and was at 50 before";
+        assert!(text.starts_with(wanted), "{text}");
     }
 }

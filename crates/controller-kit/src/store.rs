@@ -217,6 +217,11 @@ impl<V> Store<V> {
         self.len() == 0
     }
 
+    /// The newest version of an object that the watch has delivered, in a list or as an event; the least one before the first.
+    pub fn newest_watched(&self) -> Version {
+        self.inner.read().watched
+    }
+
     /// Number of complete lists so far. If it changes during a write, the answer may be older than the list, and only a live
     /// read can tell whether the object still exists.
     pub fn lists(&self) -> u64 {

@@ -24,7 +24,8 @@ use crate::backoff::Backoff;
 use crate::decode_guard::DecodeGuard;
 use crate::stamp::{Restored, Stamp};
 use crate::store::{Change, Store};
-use crate::writer::bounded;
+use crate::watch_health::WatchHealth;
+use crate::writer::{bounded, with_causes};
 
 /// The watches of a process have different timeouts, so that they do not all end at once: each has one second less than
 /// the previous, modulo this number.
@@ -48,7 +49,7 @@ pub fn config(nth: u32, limit: Duration, label_selector: Option<&str>) -> watche
 const LOOK_UPS_AT_A_TIME: usize = 16;
 
 /// Runs a watch over all namespaces until the future is dropped. It does not fail: an error is logged, reported to
-/// `on_error`, and retried after a back-off of at most five seconds. It returns only when a list and a live read prove
+/// `health`, and retried after a back-off of at most five seconds. It returns only when a list and a live read prove
 /// that the API server was restored from a backup (RUN-3): the store then holds objects that no longer exist.
 ///
 /// `convert` makes the copy that is cached; an object for which it returns `None` is treated as absent.
@@ -58,31 +59,32 @@ pub fn run<K, V>(
     store: Arc<Store<V>>,
     convert: impl Fn(Decoded<K>) -> Option<V> + Send + 'static,
     handler: impl Fn(&Key, Change<V>) + Send + 'static,
-    on_error: impl Fn() + Send + Sync + 'static,
+    health: WatchHealth,
 ) -> impl Future<Output = Restored> + Send
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
-    let all = Api::all(client);
-    run_api(all, config, store, convert, handler, on_error)
+    run_api(client, Api::all, config, store, convert, handler, health)
 }
 
-/// As [`run`], over the objects of an API: those of one namespace, for instance. A field selector of `config` may name one
-/// object.
+/// As [`run`], over the objects of an API of the client: those of one namespace, for instance. A field selector of `config` may
+/// name one object.
 pub async fn run_api<K, V>(
-    guarded: Api<DecodeGuard<K>>,
+    client: Client,
+    api: impl FnOnce(Client) -> Api<DecodeGuard<K>>,
     config: watcher::Config,
     store: Arc<Store<V>>,
     convert: impl Fn(Decoded<K>) -> Option<V> + Send + 'static,
     handler: impl Fn(&Key, Change<V>) + Send + 'static,
-    on_error: impl Fn() + Send + Sync + 'static,
+    health: WatchHealth,
 ) -> Restored
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
     V: Send + Sync + 'static,
 {
     let kind = K::kind(&()).into_owned();
+    let guarded = api(health.observing(client));
     let labels = config.label_selector.clone();
     let watching = watch(guarded.clone(), config).backoff(WatchBackoff::default());
     pin_mut!(watching);
@@ -90,16 +92,21 @@ where
         let event = match watching.next().await {
             Some(Ok(event)) => event,
             Some(Err(error)) => {
-                warn!(kind, %error, "watch interrupted, will retry");
-                on_error();
+                let was_accepted = matches!(error, watcher::Error::WatchError(_));
+                let error = with_causes(&error);
+                warn!(kind, error, "watch interrupted, will retry");
+                health.failed(&error, was_accepted);
                 continue;
             }
             // The stream does not end.
             None => std::future::pending().await,
         };
+        if establishes(&event) {
+            health.established();
+        }
         let pending = deliver(event, &store, &convert, &handler);
         for (key, was) in pending.older {
-            let found = look_up(&guarded, &key, labels.as_deref(), &on_error).await;
+            let found = look_up(&guarded, &key, labels.as_deref(), &health).await;
             let now = found.as_ref().map(|object| Stamp::of(object.meta()));
             if let Some(restored) = now.and_then(|n| Restored::proven(&kind, &key, was, n)) {
                 return restored;
@@ -107,9 +114,9 @@ where
         }
         let mut found = stream::iter(pending.unconfirmed)
             .map(|(key, known)| {
-                let (api, labels, on_error) = (&guarded, labels.as_deref(), &on_error);
+                let (api, labels, health) = (&guarded, labels.as_deref(), &health);
                 async move {
-                    let found = look_up(api, &key, labels, on_error).await;
+                    let found = look_up(api, &key, labels, health).await;
                     (key, known, found)
                 }
             })
@@ -120,12 +127,17 @@ where
     }
 }
 
+/// Whether an event shows that the watch works. The first pages of a list do not: those after them may fail for ever.
+const fn establishes<K>(event: &Event<K>) -> bool {
+    matches!(event, Event::InitDone | Event::Apply(_) | Event::Delete(_))
+}
+
 /// Reads an object live; retries until there is an answer. Uses a list, since the scope of the kind is not known here.
 async fn look_up<K>(
     api: &Api<DecodeGuard<K>>,
     key: &Key,
     labels: Option<&str>,
-    on_error: &(impl Fn() + Sync),
+    health: &WatchHealth,
 ) -> Option<DecodeGuard<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
@@ -142,7 +154,7 @@ where
             Ok(found) => return found.items.into_iter().next(),
             Err(error) => {
                 warn!(kind = %K::kind(&()), object = %key, %error, "live read failed, will retry");
-                on_error();
+                health.failed(&error.to_string(), false);
                 tokio::time::sleep(pauses.next().unwrap_or(BACKOFF.cap)).await;
             }
         }
@@ -290,45 +302,4 @@ fn apply<K, V>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A list that fails is begun anew each time.
-    #[tokio::test(start_paused = true)]
-    async fn run_2_the_pauses_of_a_list_that_goes_on_failing_grow() {
-        let failing = stream::iter(0..24).map(|n| {
-            if n % 2 == 0 {
-                Err(watcher::Error::NoResourceVersion)
-            } else {
-                Ok(Event::<()>::Init)
-            }
-        });
-        let began = Instant::now();
-        failing.backoff(WatchBackoff::default()).count().await;
-        // Without growth these would be twelve pauses of 0.2 s.
-        let taken = began.elapsed();
-        assert!(taken > Duration::from_secs(15), "{taken:?}");
-
-        let mut pauses = WatchBackoff::default();
-        let mut next = || pauses.next().unwrap_or_default();
-        for _ in 0..9 {
-            tokio::time::advance(next()).await;
-        }
-        assert!(next() > Duration::from_secs(2));
-        tokio::time::advance(BACKOFF.cap + CALM + Duration::from_secs(1)).await;
-        assert!(next() <= BACKOFF.base, "it worked for a while");
-    }
-
-    #[test]
-    fn run_2_watches_end_apart() {
-        let limit = Duration::from_secs(40);
-        let time = |nth| config(nth, limit, None).timeout.unwrap();
-        let times: std::collections::BTreeSet<u32> = (0..SPREAD).map(time).collect();
-        assert_eq!(times, (31..=40).collect());
-        assert!((0..1_000).all(|nth| times.contains(&time(nth))));
-        // Zero would mean no timeout at all.
-        assert_eq!(config(9, Duration::from_secs(2), None).timeout, Some(1));
-        // Without bookmarks a watch of a quiet kind would resume from its first version, and have to relist in the end.
-        assert!(config(3, limit, Some("a=b")).bookmarks);
-    }
-}
+mod tests;

@@ -89,7 +89,7 @@ impl WriteError {
 
 /// The text of an error and of its causes: a connection that fails says why only in these. A cause whose text is in the text
 /// before it is left out.
-fn with_causes(error: &dyn std::error::Error) -> String {
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

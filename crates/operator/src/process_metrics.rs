@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use harvester_lb_controller_kit::cached_client::ConflictObserver;
 use harvester_lb_controller_kit::client::RequestObserver;
+use harvester_lb_controller_kit::watch_health::{WatchHealth, Watches};
 use harvester_lb_controller_kit::work_queue::ReconcileObserver;
 use prometheus::core::Collector;
 use prometheus::{
@@ -105,8 +106,10 @@ fn bounded(name: &str, help: &str, bounds: &[f64]) -> HistogramOpts {
 /// The metrics of a client of the API server.
 #[derive(Clone)]
 pub struct ClientMetrics {
-    /// Interrupted watches, by kind.
-    pub watch_errors: IntCounterVec,
+    /// The watches of the process.
+    pub watches: Watches,
+    watch_errors: IntCounterVec,
+    watches_failing: IntGaugeVec,
     requests: IntCounterVec,
     duration: HistogramVec,
 }
@@ -118,9 +121,15 @@ impl ClientMetrics {
     /// They are registered already.
     pub fn new(families: &Register<'_>) -> prometheus::Result<Self> {
         Ok(Self {
+            watches: Watches::default(),
             watch_errors: families.counters(
                 "watch_errors_total",
                 "Interruptions of the watch of a kind.",
+                &["kind"],
+            )?,
+            watches_failing: families.gauges(
+                "watches_failing",
+                "Watches of a kind that were interrupted and are not established again.",
                 &["kind"],
             )?,
             requests: families.counters(
@@ -135,6 +144,16 @@ impl ClientMetrics {
                 &["verb"],
             )?,
         })
+    }
+}
+
+impl ClientMetrics {
+    /// Adds a watch of this kind; if it is about one object alone, of this name.
+    pub fn watch(&self, kind: &str, object: Option<&str>) -> WatchHealth {
+        let what = object.map_or_else(|| kind.to_owned(), |name| format!("{kind} {name}"));
+        let errors = self.watch_errors.with_label_values(&[kind]);
+        let failing = self.watches_failing.with_label_values(&[kind]);
+        self.watches.add(what, errors, failing)
     }
 }
 

@@ -7,6 +7,7 @@ pub mod dhcp;
 pub mod gauges;
 pub mod leading;
 pub mod process_metrics;
+mod restore_check;
 pub mod term;
 pub mod webhook;
 pub mod workers;
@@ -90,13 +91,14 @@ impl Readiness for Progress {
         }
     }
 
-    /// The first objects, by kind and name, that the API server refuses to write (RUN-1).
+    /// The watches that are failing, and the first objects, by kind and name, that the API server refuses to write (RUN-1).
     fn remarks(&self) -> Vec<String> {
-        let current = self.current.read();
-        let refused = current
-            .as_ref()
-            .map_or_else(Vec::new, |current| current.context().refused_writes.all());
-        refusals(&refused)
+        let Some(ctx) = self.current.read().as_ref().map(|it| it.context()) else {
+            return Vec::new();
+        };
+        let mut lines = ctx.metrics.client.watches.failing();
+        lines.extend(refusals(&ctx.refused_writes.all()));
+        lines
     }
 }
 
@@ -176,6 +178,9 @@ pub async fn run(args: &Args) -> anyhow::Result<()> {
     metrics.registry().register(Box::new(process))?;
     *progress.current.write() = Some(Arc::clone(&current));
     spawn_watches(&current, &clients, &mut tasks);
+    let allocations = Arc::clone(&current.context().index.stores.allocations);
+    let check = restore_check::run(clients.write.clone(), allocations, timings.restore_check);
+    tasks.spawn(async move { Err(check.await.into()) });
 
     let mut candidate = Candidate::new(clients.write.clone(), lease);
     let outcome = tokio::select! {
@@ -306,7 +311,6 @@ fn spawn_watches(
     let mut numbers = 0..;
     macro_rules! watch {
         ($kind:literal, $store:ident, $selector:expr, $convert:expr, $handler:ident) => {{
-            let errors = ctx.metrics.client.watch_errors.with_label_values(&[$kind]);
             let handler_current = Arc::clone(current);
             let watching = watch::run(
                 clients.watch.clone(),
@@ -318,7 +322,7 @@ fn spawn_watches(
                 Arc::clone(&ctx.index.stores.$store),
                 $convert,
                 move |key, change| handler_current.context().index.$handler(key, &change),
-                move || errors.inc(),
+                ctx.metrics.client.watch($kind, None),
             );
             tasks.spawn(async move { Err(watching.await.into()) });
         }};
@@ -385,3 +389,6 @@ async fn signals(stop: CancellationToken) {
     }
     stop.cancel();
 }
+
+#[cfg(test)]
+mod tests;

@@ -43,8 +43,8 @@ pub struct Timings {
     /// Back-off cap if the API server is unavailable or answers with a conflict. 5 s, as for watches: the cause is temporary,
     /// and after the API server's return all work must be done within seconds.
     pub retry_unavailable_cap: Duration,
-    /// Delay after refused writes of rare controllers: legacy finalizers, removed guest clusters. 10 s: there may be
-    /// thousands of such objects, and a missing permission is granted late.
+    /// Delay after refused writes of rare controllers: removed guest clusters, history. 10 s: each retry writes all of their
+    /// objects again, and a missing permission is granted late.
     pub rare_refused: Duration,
     /// Minimum interval between two writes of a pool's status. 1 s: set by POOL-3.
     pub pool_status_interval: Duration,
@@ -57,6 +57,9 @@ pub struct Timings {
     /// Server-side timeout of a watch, in whole seconds (RUN-2). 40 s: with the 5 s after which a silent connection is
     /// closed, a dead connection delays a change by at most 45 s.
     pub watch: Duration,
+    /// Interval between two checks whether etcd was restored from a backup (RUN-3). A minute: one small list, and after a restore
+    /// an administrator has more to do for longer.
+    pub restore_check: Duration,
     /// Time limit for requests in flight after the Lease was lost (RUN-5). 2 s: an API server that has not answered by then
     /// is unavailable, and waiting longer would delay the next term after its return.
     pub drain_limit: Duration,
@@ -99,6 +102,7 @@ impl Default for Timings {
             pool_status_max_pause: Duration::from_mins(1),
             detail_interval: Duration::from_secs(10),
             watch: Duration::from_secs(40),
+            restore_check: Duration::from_mins(1),
             drain_limit: Duration::from_secs(2),
             webhook_authority_life: Duration::from_hours(2 * 365 * 24),
             webhook_certificate_life: Duration::from_hours(90 * 24),
@@ -183,6 +187,7 @@ impl Timings {
             "pool-status-max-pause" => &mut self.pool_status_max_pause,
             "detail-interval" => &mut self.detail_interval,
             "watch" => &mut self.watch,
+            "restore-check" => &mut self.restore_check,
             "drain-limit" => &mut self.drain_limit,
             "webhook-authority-life" => &mut self.webhook_authority_life,
             "webhook-certificate-life" => &mut self.webhook_certificate_life,
@@ -214,7 +219,7 @@ mod tests {
 
     #[test]
     fn each_timing_can_be_shortened() {
-        let names = "recheck,move-limit,move-limit-followed,move-limit-ignored,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-unavailable-cap,rare-refused,pool-status-interval,pool-status-max-pause,detail-interval,watch,drain-limit,webhook-authority-life,webhook-certificate-life,webhook-settle,webhook-retain,webhook-leave,webhook-restore,webhook-restore-cap";
+        let names = "recheck,move-limit,move-limit-followed,move-limit-ignored,preflight-pause,flush-limit,events-limit,retry,retry-cap,retry-unavailable-cap,rare-refused,pool-status-interval,pool-status-max-pause,detail-interval,watch,restore-check,drain-limit,webhook-authority-life,webhook-certificate-life,webhook-settle,webhook-retain,webhook-leave,webhook-restore,webhook-restore-cap";
         let one = Duration::from_millis(1);
         let all = names.replace(',', "=1ms,") + "=1ms";
         let wanted = Timings {
@@ -233,6 +238,7 @@ mod tests {
             pool_status_max_pause: one,
             detail_interval: one,
             watch: one,
+            restore_check: one,
             drain_limit: one,
             webhook_authority_life: one,
             webhook_certificate_life: one,

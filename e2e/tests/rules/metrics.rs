@@ -241,6 +241,19 @@ async fn ops_1_documented_alerts_fire_when_they_are_to(world: Arc<World>) -> any
             ],
         ),
         (
+            "HarvesterLoadBalancerWatchFailing",
+            vec![vec![at("watches_failing{kind=\"Node\"}", 1.0)]],
+            vec![
+                vec![at("watches_failing{kind=\"Node\"}", 0.0)],
+                // One that worked in between.
+                vec![json!({
+                    "series": "harvester_lb_watches_failing{kind=\"Node\"}",
+                    "values": "1x5 0 1x6",
+                })],
+                vec![],
+            ],
+        ),
+        (
             "HarvesterLoadBalancerReconcileFailing",
             vec![vec![at("failing{kind=\"IPPool\"}", 1.0)]],
             vec![vec![at("failing{kind=\"IPPool\"}", 0.0)]],

@@ -79,8 +79,10 @@ async fn run_2_a_dead_watch_is_noticed_and_a_quiet_one_lists_nothing(
     })
     .await?;
     for ((verb, resource), count) in proxy.counts() {
+        // IPAllocations are also listed once a minute, because of RUN-3.
+        let is_once = count == 1 || resource == "ipallocations";
         ensure!(
-            verb != Verb::List || count == 1,
+            verb != Verb::List || is_once,
             "{resource} were listed {count} times"
         );
     }

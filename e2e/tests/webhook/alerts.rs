@@ -14,6 +14,7 @@ use crate::stage::{bare, finish};
 const EXPIRES: &str = "HarvesterLoadBalancerWebhookCertificateExpires";
 const NOT_REGISTERED: &str = "HarvesterLoadBalancerWebhookNotRegistered";
 const ABSENT: &str = "HarvesterLoadBalancerWebhookAbsent";
+const WATCH_FAILING: &str = "HarvesterLoadBalancerWatchFailing";
 /// A life that ends sooner than the alert allows, and is long enough for this test.
 const SHORT: &str = "webhook-authority-life=300m,webhook-certificate-life=300m";
 
@@ -28,14 +29,14 @@ pub async fn ops_1_alerts_of_the_webhook_fire(world: Arc<World>) -> anyhow::Resu
     let rules = rules(&documented_alerts()?, true);
     let prometheus = Prometheus::start_for(&world, &[replica.admin], &rules).await?;
     // It is there before it is ready.
-    prometheus.fires(&[NOT_REGISTERED]).await?;
+    prometheus.fires(&[NOT_REGISTERED, WATCH_FAILING]).await?;
     prometheus.is_silent(&[ABSENT]).await?;
 
     permissions(&world).await?;
     replica.ready().await?;
     replica.registered().await?;
     prometheus
-        .is_silent(&[NOT_REGISTERED, EXPIRES, ABSENT])
+        .is_silent(&[NOT_REGISTERED, EXPIRES, ABSENT, WATCH_FAILING])
         .await?;
     each_panel_has_data(&world, &prometheus).await?;
     let expiry = "harvester_lb_webhook_certificate_expiry_timestamp_seconds - time()";

@@ -76,10 +76,16 @@ impl Queues {
             base: delay,
             cap: delay,
         };
-        // There may be thousands of such objects, and a missing permission is granted late.
+        // Few keys, whose reconcile may write many objects; a missing permission is granted late.
         let rare = RetryPolicy {
             refused: fixed(timings.rare_refused),
             unavailable: fixed(timings.retry_unavailable_cap),
+            ..policy
+        };
+        // After a swap there are thousands, which must not keep an API server busy that is overloaded: nobody waits for one but
+        // who deletes a virtual machine.
+        let many = RetryPolicy {
+            unavailable: timings.backoff(),
             ..policy
         };
         Self {
@@ -88,7 +94,7 @@ impl Queues {
             guest_clusters: WorkQueue::new("GuestCluster", rare),
             history: WorkQueue::new("History", rare),
             waiting_messages: WorkQueue::new("WaitingMessage", rare),
-            legacy: WorkQueue::new("LegacyFinalizer", rare),
+            legacy: WorkQueue::new("LegacyFinalizer", many),
         }
     }
 
@@ -100,5 +106,40 @@ impl Queues {
         self.waiting_messages.close();
         self.legacy.close();
         self.pools.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use harvester_lb_controller_kit::writer::WriteError;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    /// After a swap every virtual machine has such a finalizer: requests that fail must become few.
+    #[tokio::test(start_paused = true)]
+    async fn fin_1_the_pauses_of_a_removal_that_goes_on_failing_grow() {
+        let object = || LegacyObject {
+            kind: LegacyKind::Vm,
+            key: Key::new("n", "vm"),
+        };
+        for error in [WriteError::Refused, WriteError::Unavailable] {
+            let timings = Timings::default();
+            let queue = Queues::new(&timings).legacy;
+            queue.add(object());
+            let mut pauses = Vec::new();
+            for _ in 0..10 {
+                let began = Instant::now();
+                let due = queue.next().await.unwrap();
+                pauses.push(began.elapsed());
+                queue.done(&due, &Err(error("no".to_owned())));
+            }
+            assert!(pauses[1] <= Duration::from_secs(2), "{pauses:?}");
+            // It is named in /readyz as long as it is tried again each few minutes.
+            let last = timings.retry_cap / 2..=timings.retry_cap + Duration::from_secs(1);
+            assert!(last.contains(&pauses[9]), "{pauses:?}");
+        }
     }
 }

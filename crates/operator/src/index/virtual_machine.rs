@@ -115,6 +115,8 @@ impl Index {
                 final_state_unknown,
             } => {
                 if let Some(cluster) = guest_cluster::being_removed(key, old) {
+                    // Without a deletionTimestamp goes only what has no finalizers, and KubeVirt gives each VM one. Then the clock of this
+                    // host is nearest: the last mark would leave those that were created after it (GC-2).
                     let at = old
                         .deleted_at
                         .or_else(|| (!final_state_unknown).then(clock::now));

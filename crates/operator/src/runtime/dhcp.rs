@@ -29,7 +29,7 @@ use crate::dhcp::metrics::Metrics;
 use crate::dhcp::permissions::REQUIRED;
 use crate::dhcp::upkeep;
 use crate::runtime::dhcp::current::Current;
-use crate::runtime::{preflight, process_metrics, refusals, signals};
+use crate::runtime::{preflight, process_metrics, refusals, restore_check, signals};
 
 mod clients;
 mod current;
@@ -60,11 +60,12 @@ impl Readiness for Progress {
     }
 
     fn remarks(&self) -> Vec<String> {
-        let current = self.current.read();
-        let refused = current
-            .as_ref()
-            .map(|current| current.get().refused_writes.all());
-        refusals(&refused.unwrap_or_default())
+        let Some(ctx) = self.current.read().as_ref().map(|it| it.get()) else {
+            return Vec::new();
+        };
+        let mut lines = ctx.metrics.client.watches.failing();
+        lines.extend(refusals(&ctx.refused_writes.all()));
+        lines
     }
 }
 
@@ -134,6 +135,10 @@ pub async fn run(args: &Args, dhcp: &DhcpArgs) -> anyhow::Result<()> {
     registry.register(Box::new(clients::ClientGauge::new(&current)?))?;
     *progress.current.write() = Some(Arc::clone(&current));
     spawn_watches(&current, &process, &clients, &mut tasks);
+    let interval = process.settings.timings.restore_check;
+    let records = Arc::clone(&process.stores.records);
+    let check = restore_check::run(clients.write.clone(), records, interval);
+    tasks.spawn(async move { Err(check.await.into()) });
 
     let mut candidate = Candidate::new(clients.write.clone(), lease);
     let outcome = tokio::select! {
@@ -182,11 +187,6 @@ fn spawn_watches(
     let mut numbers = 0..;
     macro_rules! watch {
         ($kind:literal, $store:ident, $convert:expr, $handler:ident) => {{
-            let errors = process
-                .metrics
-                .client
-                .watch_errors
-                .with_label_values(&[$kind]);
             let current = Arc::clone(current);
             let number = numbers.next().unwrap_or_default();
             let watching = watch::run(
@@ -195,7 +195,7 @@ fn spawn_watches(
                 Arc::clone(&process.stores.$store),
                 $convert,
                 move |key, change| current.get().index.$handler(key, &change),
-                move || errors.inc(),
+                process.metrics.client.watch($kind, None),
             );
             tasks.spawn(async move { Err(watching.await.into()) });
         }};

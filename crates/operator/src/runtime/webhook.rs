@@ -10,6 +10,7 @@ use harvester_lb_controller_kit::client::{self, Clients};
 use harvester_lb_controller_kit::events::Events;
 use harvester_lb_controller_kit::listen::listen_on_all;
 use harvester_lb_controller_kit::preflight;
+use harvester_lb_controller_kit::watch_health;
 use jiff::Timestamp;
 use kube::Client;
 use parking_lot::RwLock;
@@ -21,7 +22,7 @@ use tracing::{info, warn};
 
 use crate::args::{Args, WebhookArgs};
 use crate::runtime::webhook::watches::Watches;
-use crate::runtime::{process_metrics, signals};
+use crate::runtime::{process_metrics, restore_check, signals};
 use crate::timings::Timings;
 use crate::webhook::certificates::Lifetimes;
 use crate::webhook::connections::Connections;
@@ -53,6 +54,7 @@ struct Progress {
     /// Whether the registration waits for a ready endpoint of the Service.
     waits_for_endpoint: Arc<AtomicBool>,
     stored: Stored,
+    watches: watch_health::Watches,
     stop: CancellationToken,
 }
 
@@ -108,6 +110,7 @@ impl Readiness for Progress {
             .chain(self.stored.unsynced())
             .map(|kind| format!("{kind} are being listed"))
             .collect();
+        lines.extend(self.watches.failing());
         lines.extend(self.missing.read().iter().cloned());
         if self.waits_for_endpoint.load(Ordering::Relaxed) {
             lines.push("the registration waits for a ready endpoint of the Service".to_owned());
@@ -140,6 +143,7 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
         missing: RwLock::default(),
         waits_for_endpoint: Arc::default(),
         stored: stored.clone(),
+        watches: metrics.client.watches.clone(),
         stop: stop.clone(),
     });
     let mut tasks: JoinSet<anyhow::Result<()>> = JoinSet::new();
@@ -180,6 +184,9 @@ pub async fn run(args: &Args, webhook: &WebhookArgs) -> anyhow::Result<()> {
     let mut watches = Watches::new(clients.clone(), &timings, Arc::clone(&metrics), &mut tasks);
     watches.facts(&progress.facts);
     watches.stored(&stored, &changed);
+    let allocations = Arc::clone(&progress.facts.allocations);
+    let check = restore_check::run(clients.write.clone(), allocations, timings.restore_check);
+    tasks.spawn(async move { Err(check.await.into()) });
 
     let (connections, shutdown) = (Arc::new(Connections::default()), Shutdown::default());
     let live_reads = LiveReads::new(clients.write.clone());
@@ -329,6 +336,7 @@ mod tests {
                 namespace: "ns".to_owned(),
                 service: "svc".to_owned(),
             }),
+            watches: watch_health::Watches::default(),
             stop: CancellationToken::new(),
         };
         let said = |minutes: i64| {

@@ -1,7 +1,7 @@
 //! Load balancers that cannot be reconciled fully: undecodable, being deleted, unsupported by this version, or with a refused
 //! spec. They keep their address, and their existing endpoints are kept up to date (BE-6).
 
-use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_api::LoadBalancer;
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb};
@@ -220,10 +220,10 @@ async fn end_earlier_service(
     Ok(())
 }
 
-/// Whether the deletion of an object waits for a foreign finalizer. Those of the garbage collector and the legacy ones
-/// delay it only briefly (FIN-2).
+/// Whether the deletion of an object waits for a foreign finalizer (BE-6). Those of the garbage collector delay it only briefly; a
+/// legacy one may stay, if the API server refuses its removal (FIN-2).
 fn is_held_up(meta: &ObjectMeta) -> bool {
     let passing = ["foregroundDeletion", "orphan"];
     let mut all = meta.finalizers.iter().flatten().map(String::as_str);
-    all.any(|f| !passing.contains(&f) && !keys::LEGACY_FINALIZERS.contains(&f))
+    all.any(|f| !passing.contains(&f))
 }

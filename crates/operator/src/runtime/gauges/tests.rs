@@ -19,7 +19,7 @@ fn all() -> Vec<MetricFamily> {
     let (reconciles, client) = (&metrics.reconciles, &metrics.client);
     reconciles.reconciled("IPPool", Duration::from_millis(3), true);
     reconciles.conflict("IPPool");
-    client.watch_errors.with_label_values(&["IPPool"]);
+    client.watch("IPPool", None);
     metrics.announcing_node_changes.with_label_values(&["sent"]);
     client.request("get", "ippools", 200, Duration::from_millis(3));
     metrics.verdict_changes.with_label_values(&["up"]);

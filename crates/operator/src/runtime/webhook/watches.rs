@@ -10,7 +10,7 @@ use harvester_lb_controller_kit::watch;
 use harvester_lb_core::cached::{Allocation, Pool, Vm};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Resource};
+use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -50,7 +50,7 @@ impl<'a> Watches<'a> {
     /// Watches the objects of an API; with a name, that one alone.
     fn watch<K, V>(
         &mut self,
-        api: Api<DecodeGuard<K>>,
+        api: impl FnOnce(Client) -> Api<DecodeGuard<K>> + Send + 'static,
         name: Option<&str>,
         store: &Arc<Store<V>>,
         convert: impl Fn(Decoded<K>) -> Option<V> + Send + 'static,
@@ -65,21 +65,9 @@ impl<'a> Watches<'a> {
         if let Some(name) = name {
             config = config.fields(&format!("metadata.name={name}"));
         }
-        let errors = self
-            .metrics
-            .client
-            .watch_errors
-            .with_label_values(&[&*K::kind(&())]);
-        let watching = watch::run_api(
-            api,
-            config,
-            Arc::clone(store),
-            convert,
-            handler,
-            move || {
-                errors.inc();
-            },
-        );
+        let (client, store) = (self.clients.watch.clone(), Arc::clone(store));
+        let health = self.metrics.client.watch(&K::kind(&()), name);
+        let watching = watch::run_api(client, api, config, store, convert, handler, health);
         self.tasks.spawn(async move { Err(watching.await.into()) });
     }
 
@@ -95,9 +83,8 @@ impl<'a> Watches<'a> {
         K: Send + Sync + 'static,
         V: Send + Sync + 'static,
     {
-        let api = Api::all(self.clients.watch.clone());
         let facts = facts.clone();
-        self.watch(api, None, store, convert, move |key, change| {
+        self.watch(Api::all, None, store, convert, move |key, change| {
             handler(&facts, key, &change);
         });
     }
@@ -126,7 +113,7 @@ impl<'a> Watches<'a> {
     /// Watches one object that the webhook writes.
     fn written<K, V>(
         &mut self,
-        api: Api<DecodeGuard<K>>,
+        api: impl FnOnce(Client) -> Api<DecodeGuard<K>> + Send + 'static,
         name: &str,
         store: &Arc<Store<V>>,
         convert: impl Fn(Decoded<K>) -> V + Send + 'static,
@@ -144,16 +131,15 @@ impl<'a> Watches<'a> {
 
     /// Watches the objects that the webhook writes.
     pub(super) fn stored(&mut self, stored: &Stored, changed: &Arc<Notify>) {
-        let client = self.clients.watch.clone();
-        let secrets =
-            || Api::<DecodeGuard<Secret>>::namespaced(client.clone(), &stored.names.namespace);
+        let namespace = stored.names.namespace.clone();
+        let secrets = move |client| Api::<DecodeGuard<Secret>>::namespaced(client, &namespace);
         let (key, store) = (stored.leaf_key(), &stored.leaf);
-        self.written(secrets(), &key.name, store, StoredSecret::of, changed);
+        self.written(secrets.clone(), &key.name, store, StoredSecret::of, changed);
         let (key, store) = (stored.authority_key(), &stored.authority);
         let convert = |d| Some(StoredSecret::of(d));
         let (of, notify) = (stored.clone(), Arc::clone(changed));
         self.watch(
-            secrets(),
+            secrets,
             Some(&*key.name),
             store,
             convert,
@@ -163,10 +149,10 @@ impl<'a> Watches<'a> {
             },
         );
         let (name, store) = (CONFIGURATION, &stored.validating);
-        self.written(Api::all(client.clone()), name, store, validating, changed);
+        self.written(Api::all, name, store, validating, changed);
         let store = &stored.mutating;
-        self.written(Api::all(client.clone()), name, store, mutating, changed);
+        self.written(Api::all, name, store, mutating, changed);
         let (name, store) = (DEFINITION, &stored.definition);
-        self.written(Api::all(client), name, store, Definition::of, changed);
+        self.written(Api::all, name, store, Definition::of, changed);
     }
 }

@@ -1,4 +1,5 @@
-//! A load balancer whose IPAllocation the API server refuses to write, which existed or not.
+//! A load balancer whose IPAllocation the API server refuses to write, which existed or not, or whose finalizers it refuses to
+//! remove.
 
 use std::time::Duration;
 
@@ -22,11 +23,10 @@ fn vmi(name: &str, at: [u8; 4]) -> Vmi {
     }
 }
 
-/// A leader with a served load balancer, whose IPAllocation is gone or was released by hand.
-fn served(server: &FakeApiServer, released: bool) -> Context {
-    let lb = named("vm");
+/// A leader with this load balancer, which is served and has no IPAllocation.
+fn served(server: &FakeApiServer, lb: &Value) -> Context {
     server.put(LB, lb.clone());
-    let ctx = leader(server, pool(&json!({})), &lb);
+    let ctx = leader(server, pool(&json!({})), lb);
     serves(&ctx, server);
     let mut slice = server.get(SLICE).unwrap();
     slice["metadata"]["resourceVersion"] = "8".into();
@@ -42,12 +42,19 @@ fn served(server: &FakeApiServer, released: bool) -> Context {
         let vmis = &ctx.index.stores.vmis;
         vmis.written(&Key::new("n", name), Version(1), vmi(name, at));
     }
-    if released {
-        let record = record("10.0.0.2", 3, "Released", "u-a");
-        server.put(RECORD, record.clone());
-        knows(&ctx, 3, &record);
-    }
     ctx
+}
+
+/// One of the machines is deleted, which queues the load balancer.
+fn machine_is_deleted(ctx: &Context) {
+    while ctx.index.queues.lbs.next().now_or_never().is_some() {
+        ctx.index.queues.lbs.done(&key(), &Ok(Requeue::AwaitChange));
+    }
+    let gone = Key::new("n", "vm1");
+    let change = ctx.index.stores.vmis.forget(&gone, Version(1)).unwrap();
+    ctx.index.vmi_changed(&gone, &change);
+    let due = ctx.index.queues.lbs.next().now_or_never().flatten();
+    assert_eq!(due, Some(key()));
 }
 
 /// Names of the machines with a ready endpoint.
@@ -64,7 +71,12 @@ fn ready(server: &FakeApiServer) -> Vec<String> {
 async fn be_6_endpoints_follow_while_the_record_cannot_be_written() {
     for (released, method) in [(false, Method::POST), (true, Method::PATCH)] {
         let server = FakeApiServer::default();
-        let ctx = served(&server, released);
+        let ctx = served(&server, &named("vm"));
+        if released {
+            let record = record("10.0.0.2", 3, "Released", "u-a");
+            server.put(RECORD, record.clone());
+            knows(&ctx, 3, &record);
+        }
         server.refuse(method, "ipallocations");
         let next = reconcile(&ctx, &key()).await.unwrap();
         assert_eq!(next, Requeue::Backoff);
@@ -75,15 +87,7 @@ async fn be_6_endpoints_follow_while_the_record_cannot_be_written() {
         assert_eq!(ready(&server), ["vm1", "vm2"]);
         assert!(server.get(SERVICE).is_some());
 
-        // A machine is deleted; its change queues the load balancer.
-        while ctx.index.queues.lbs.next().now_or_never().is_some() {
-            ctx.index.queues.lbs.done(&key(), &Ok(Requeue::AwaitChange));
-        }
-        let gone = Key::new("n", "vm1");
-        let change = ctx.index.stores.vmis.forget(&gone, Version(1)).unwrap();
-        ctx.index.vmi_changed(&gone, &change);
-        let due = ctx.index.queues.lbs.next().now_or_never().flatten();
-        assert_eq!(due, Some(key()));
+        machine_is_deleted(&ctx);
         assert_eq!(reconcile(&ctx, &key()).await.unwrap(), Requeue::Backoff);
         assert_eq!(ready(&server), ["vm2"]);
         let writes = server.writes().into_iter().map(|(_, path, _)| path);
@@ -99,4 +103,34 @@ async fn be_6_endpoints_follow_while_the_record_cannot_be_written() {
         assert_eq!(record["spec"]["owner"]["uid"], "u-a");
         assert_eq!(ready(&server), ["vm2"]);
     }
+}
+
+/// The Go operator's finalizers hold it in deletion as those of any other program do, while they cannot be removed.
+#[tokio::test(start_paused = true)]
+async fn be_6_endpoints_follow_while_a_finalizer_of_the_go_operator_cannot_be_removed() {
+    let server = FakeApiServer::default();
+    let mut lb = named("vm");
+    lb["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
+    lb["metadata"]["finalizers"] = keys::LEGACY_FINALIZERS.to_vec().into();
+    let ctx = served(&server, &lb);
+    server.refuse(Method::PATCH, "loadbalancers");
+    let refused = reconcile(&ctx, &key()).await;
+    assert!(
+        matches!(refused, Err(WriteError::Refused(_))),
+        "{refused:?}"
+    );
+    assert_eq!(ready(&server), ["vm1", "vm2"]);
+
+    machine_is_deleted(&ctx);
+    assert!(reconcile(&ctx, &key()).await.is_err());
+    assert_eq!(ready(&server), ["vm2"]);
+
+    server.admit();
+    reconcile(&ctx, &key()).await.unwrap();
+    assert!(server.get(LB).unwrap()["metadata"]["finalizers"].is_null());
+    let of_service = |(_, path, _): &(Method, String, Value)| path == SERVICE;
+    assert_eq!(
+        server.writes().iter().filter(|it| of_service(it)).count(),
+        0
+    );
 }
