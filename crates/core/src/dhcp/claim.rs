@@ -161,6 +161,12 @@ impl ServiceView {
         })
     }
 
+    /// DHC-5: the addresses for which kube-vip may answer ARP because of it: those that it shows, and what kube-vip's own client has leased.
+    pub fn announced(&self) -> impl Iterator<Item = Ipv4Addr> {
+        let leased = self.kube_vip_address.filter(|_| self.is_kube_vips);
+        self.shown.iter().copied().chain(leased)
+    }
+
     /// DHC-4: whether it serves this address, or may.
     pub fn may_serve(&self, address: Ipv4Addr) -> bool {
         self.is_undecodable || self.shown.contains(&address)

@@ -42,10 +42,6 @@ pub(super) const TWIN_WAIT: Duration = Duration::from_secs(64);
 /// balancers one at a time.
 pub(super) const REBOOT_SPREAD: Duration = Duration::from_secs(10);
 
-/// How long after its lease an address counts as that of the load balancer, and is not probed: kube-vip may still announce it. Later
-/// another host may have it (DHC-5).
-pub(super) const KNOWN_FOR: Duration = Duration::from_mins(1);
-
 /// RFC 2131, 4.4.5: shortest pause in RENEWING and REBINDING.
 const RENEWAL_PAUSE: Duration = Duration::from_mins(1);
 

@@ -89,7 +89,7 @@ impl Client {
         Ok(())
     }
 
-    /// DHC-5: an offered address is acknowledged. Unless the client had it until a moment ago, it is probed first.
+    /// DHC-5: an offered address is acknowledged. It is probed first.
     fn acknowledged(
         &mut self,
         reply: &Reply,
@@ -106,11 +106,7 @@ impl Client {
         if grant.is_over(now) {
             return Err(Ignored::ShortLease);
         }
-        if self.is_known(offer.address, now) {
-            self.hold(grant, out);
-        } else {
-            self.probe(grant, 0, now, out);
-        }
+        self.probe(grant, 0, now, out);
         Ok(())
     }
 
@@ -129,7 +125,7 @@ impl Client {
         let address = address.ok_or(Ignored::State)?;
         let grant = self.granted(reply, source, Duration::ZERO, exchange, address, now)?;
         if grant.is_over(now) {
-            self.lose(Loss::Expired, now, out);
+            self.lose(Loss::Expired, out);
             self.state = State::Init { at: now.mono };
         } else {
             self.hold(grant, out);
@@ -193,7 +189,7 @@ impl Client {
             self.refusals = self.refusals.saturating_add(1);
             now.mono.saturating_add(pause)
         };
-        self.lose(Loss::Nak, now, out);
+        self.lose(Loss::Nak, out);
         self.state = State::Init { at };
         Ok(())
     }
