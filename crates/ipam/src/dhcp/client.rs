@@ -28,8 +28,9 @@
 //!   known which message an ACK answers and the lease is not counted from a later one.
 //!
 //! The lease is kept on both clocks, and whichever reaches T1, T2 or the expiry first counts, because the operator ends the
-//! Service at the recorded time (DHC-3). If the wall clock is set forward, the lease is renewed early; if it is set back, the
-//! record is written again with the corrected times. Call [`Input::Time`] when the wall clock was set.
+//! Service at the recorded time (DHC-3). If the wall clock is set forward, the lease is renewed early, within seconds, as those of all
+//! clients are due at once; if it is set back, the record is written again with the corrected times. Call [`Input::Time`] when the wall
+//! clock was set.
 
 mod receive;
 mod send;
@@ -44,13 +45,9 @@ use super::identity::Identity;
 use super::lease::{Deadlines, Lease, LeaseTimes};
 use super::output::{Conflict, Event, Input, Loss, Output};
 use super::random::Random;
-use super::timing::{DECLINE_WAIT, REBOOT_SPREAD, TWIN_WAIT, back_off};
+use super::timing::{CLOCK_TOLERANCE, DECLINE_WAIT, REBOOT_SPREAD, TWIN_WAIT, back_off};
 
 pub use self::state::StateName;
-
-/// By how much the recorded expiry may be later than the real one before the record is corrected, in microseconds: 10 s,
-/// more than a clock drifts within a lease of a day, so that only a clock that was set back causes a write.
-const CLOCK_TOLERANCE: i64 = 10_000_000;
 
 /// The client of one lease. See the module.
 #[derive(Clone, Debug)]
@@ -187,24 +184,36 @@ impl Client {
         if self.held.is_some() {
             let deadlines = self.held.and_then(|held| held.deadlines);
             let left = deadlines.map(|it| it.expire.saturating_sub(now.mono));
-            let spread = left.map_or(REBOOT_SPREAD, |left| REBOOT_SPREAD.min(left / 4));
-            let at = now.mono.saturating_add(self.random.up_to(spread));
-            self.state = State::Rebooting(Exchange {
-                xid: self.random.xid(),
-                began: at,
-                secs: 0,
-                asked: at,
-                sent: 0,
-                resend_at: at,
-            });
+            self.state = State::Rebooting(self.soon(left.unwrap_or(Duration::MAX), now));
         }
     }
 
-    /// DHC-3: at the expiry the lease is lost, and the client starts over at once. It asks for the same address.
+    /// A transaction that begins within seconds, and within a quarter of the time that the lease has left: all clients begin one now.
+    fn soon(&mut self, left: Duration, now: Now) -> Exchange {
+        let spread = REBOOT_SPREAD.min(left / 4);
+        let at = now.mono.saturating_add(self.random.up_to(spread));
+        Exchange {
+            xid: self.random.xid(),
+            began: at,
+            secs: 0,
+            asked: at,
+            sent: 0,
+            resend_at: at,
+        }
+    }
+
+    /// DHC-3: at the expiry the lease is lost, and the client starts over at once, or within seconds if all clients do. It asks for the
+    /// same address.
     fn expire(&mut self, now: Now, out: &mut Vec<Output>) {
-        if self.held.is_some_and(|held| held.is_over(now)) {
+        if let Some(held) = self.held.filter(|held| held.is_over(now)) {
+            let spread = if held.is_ahead(now) {
+                REBOOT_SPREAD
+            } else {
+                Duration::ZERO
+            };
             self.lose(Loss::Expired, out);
-            self.state = State::Init { at: now.mono };
+            let at = now.mono.saturating_add(self.random.up_to(spread));
+            self.state = State::Init { at };
         }
     }
 
