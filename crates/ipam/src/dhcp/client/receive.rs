@@ -67,6 +67,9 @@ impl Client {
         let random = &mut self.random;
         let Grant { lease, .. } =
             Grant::read(reply, source, SHORTEST_LEASE, now.mono, now, random)?;
+        if !lease.is_of_a_host() {
+            return Err(Ignored::UnusableAddress);
+        }
         let offer = Offer {
             address: lease.address,
             server: lease.server,
@@ -102,6 +105,10 @@ impl Client {
         let grant = self.granted(reply, source, SHORTEST_LEASE, exchange, offer.address, now)?;
         if grant.lease.server != offer.server {
             return Err(Ignored::OtherServer);
+        }
+        // A renewed one is served already, and only its mask can be wrong.
+        if !grant.lease.is_of_a_host() {
+            return Err(Ignored::UnusableAddress);
         }
         if grant.is_over(now) {
             return Err(Ignored::ShortLease);
