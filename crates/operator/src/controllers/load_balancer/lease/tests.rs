@@ -148,20 +148,21 @@ async fn dhc_3_a_lost_lease_ends_the_service_of_one_that_stays_as_it_is() {
 
 #[tokio::test]
 async fn dhc_3_the_status_of_one_that_stays_as_it_is_does_not_keep_the_address_of_a_lost_lease() {
-    let lost = |mode: Mode, records: &[Value], address: &str| {
+    let of = |ipam: &str, mode: Mode, records: &[Value], address: &str| {
         let server = FakeApiServer::default();
         let ctx = fake::in_mode(server.client(), mode);
         ctx.index
             .become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
         store(&ctx, &server, records);
         let key = Key::new("n", "a");
-        let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+        let spec = with(vm_spec("web"), json!({"ipam": ipam}));
         let lb = with(
             load_balancer("n", "a", "u-a", &spec),
             json!({"status": {"address": address}}),
         );
         is_lost(&ctx, &key, &serde_json::from_value(lb).unwrap())
     };
+    let lost = |mode, records: &[Value], address| of("dhcp", mode, records, address);
     let (builtin, valid, over) = (Mode::Builtin, lease("Bound", A, 60), lease("Bound", A, -1));
     assert!(lost(builtin, std::slice::from_ref(&over), A));
     assert!(lost(builtin, &[lease("Pending", "", 0)], A));
@@ -172,4 +173,14 @@ async fn dhc_3_the_status_of_one_that_stays_as_it_is_does_not_keep_the_address_o
     );
     assert!(!lost(builtin, &[over], ""), "it says so already");
     assert!(!lost(Mode::KubeVip, &[], A), "kube-vip's client leases it");
+    // The edit of `ipam` is refused.
+    let pool = |records: &[Value]| of("pool", builtin, records, A);
+    assert!(pool(&[lease("Bound", A, -1)]));
+    assert!(!pool(&[lease("Bound", A, 60)]));
+    assert!(!pool(&[]), "its address is a pool's");
+    let has_another = [
+        lease("Releasing", B, -1),
+        pool_record(A, "p", "Bound", ("n", "a", "u-a")),
+    ];
+    assert!(!pool(&has_another));
 }
