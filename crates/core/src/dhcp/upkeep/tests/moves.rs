@@ -122,3 +122,45 @@ fn kva_2_an_interface_that_is_named_no_more_is_left() {
     assert!(!written.is_chosen);
     assert_eq!(written.phase, LeasePhase::Bound(renewed));
 }
+
+/// The API server refuses the write of a renewal for a while: the record is older than the lease.
+#[test]
+fn dhc_2_a_lease_that_was_renewed_does_not_count_as_expired() {
+    let until = |at| {
+        let times = harvester_lb_ipam::dhcp::LeaseTimes {
+            renew_at: Micros(1),
+            rebind_at: Micros(2),
+            expires_at: Micros(at),
+        };
+        Lease {
+            times: Some(times),
+            ..lease(A)
+        }
+    };
+    let on_bond = |spec| LeaseSpec {
+        interface: "bond0".to_owned(),
+        is_chosen: false,
+        ..spec
+    };
+    let renewed = until(NOW.0 + 1);
+    let client = ClientView {
+        interface: "bond0".to_owned(),
+        ..client(Some(renewed))
+    };
+    let case = Case {
+        record: Some(on_bond(record(LeasePhase::Bound(until(NOW.0))))),
+        interfaces: by_default(false),
+        ..Case::of(Some(asks()), None, Some(client))
+    };
+    let written = on_bond(record(LeasePhase::Bound(renewed)));
+    assert_eq!(
+        case.step(),
+        Step::Write(
+            Guard::None,
+            LeaseSpec {
+                bound_at: Some(NOW),
+                ..written
+            }
+        )
+    );
+}
