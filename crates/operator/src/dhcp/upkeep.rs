@@ -208,8 +208,8 @@ fn after_order(ctx: &Context, owner: &Owner, result: Result<(), PortError>) -> N
             ctx.notices.solved(&owner.uid, &over);
             Next::Again
         }
-        Err(PortError::Changed | PortError::Over) => Next::Again,
-        Err(PortError::Ended) => Next::Requeue(Requeue::AwaitChange),
+        // At the end of a term nobody repeats it.
+        Err(PortError::Changed | PortError::Over | PortError::Ended) => Next::Again,
         Err(PortError::Full(interface, limit)) => {
             wait_for_interface(ctx, owner, &events::limit_reached(&interface, limit))
         }

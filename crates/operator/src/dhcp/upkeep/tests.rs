@@ -390,6 +390,14 @@ async fn dhc_4_dhc_5_what_cannot_be_decoded_is_there_and_holds_what_it_had() {
     assert!(confirmed.unwrap());
 }
 
+/// It was sent in the moment in which the port ended.
+#[tokio::test]
+async fn dhc_1_a_request_that_a_port_has_left_unanswered_is_repeated() {
+    let ctx = context(&FakeApiServer::default(), Mode::Builtin);
+    let next = after_order(&ctx, &owner(), Err(PortError::Ended));
+    assert!(matches!(next, Next::Again));
+}
+
 #[tokio::test]
 async fn ipa_5_a_write_replaces_every_field_of_a_record() {
     let full = LeaseSpec {
