@@ -390,6 +390,18 @@ async fn dhc_4_dhc_5_what_cannot_be_decoded_is_there_and_holds_what_it_had() {
     assert!(confirmed.unwrap());
 }
 
+#[tokio::test]
+async fn dhc_6_no_record_is_made_from_a_service_that_cannot_be_decoded() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_lb(&api, &ctx).await;
+    let broken =
+        json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"ports": "none"}});
+    api.put(SERVICE, stored(broken, "s-1", 6));
+    assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    assert_eq!(phase(&api), Value::Null);
+}
+
 /// It was sent in the moment in which the port ended.
 #[tokio::test]
 async fn dhc_1_a_request_that_a_port_has_left_unanswered_is_repeated() {
