@@ -25,8 +25,8 @@ pub struct LbView {
 /// Whether a load balancer asks for a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// It cannot be decoded, is being deleted (BE-6), or the operator refuses its spec (ALC-10) or its request to share an address
-    /// (SHR-1): what it has stays as it is, and nothing new begins.
+    /// It cannot be decoded, is being deleted (BE-6), or the operator refuses its spec (ALC-10), whatever that asks for by now, or its
+    /// request to share an address (SHR-1): what it has stays as it is, and nothing new begins.
     Unchanged,
     /// It does not: cluster type, or `ipam: pool`.
     None,
@@ -62,9 +62,10 @@ impl LbView {
         let asks = asks_for_lease(&lb.spec);
         let hardware = annotation(meta, keys::ANNOTATION_DHCP_HARDWARE_ADDRESS);
         let hardware = hardware.map(HardwareAddress::parse).transpose();
-        // A hardware address that is none has an Event of its own.
-        let is_refused = || hardware.is_ok() && spec::check(lb).is_err() || fault_of(lb).is_some();
-        let claim = if meta.deletion_timestamp.is_some() || (asks && is_refused()) {
+        // A hardware address that is none has an Event of its own, and only one that asks for a lease is refused for it.
+        let is_refused = |lb| (hardware.is_ok() || !asks) && spec::check(lb).is_err();
+        let may_not_share = |lb| asks && fault_of(lb).is_some();
+        let claim = if meta.deletion_timestamp.is_some() || is_refused(lb) || may_not_share(lb) {
             Claim::Unchanged
         } else if asks {
             let interface = annotation(meta, keys::ANNOTATION_KUBE_VIP_INTERFACE);
@@ -159,6 +160,12 @@ impl ServiceView {
                 .filter(|address: &Ipv4Addr| !address.is_unspecified()),
             kube_vip_hardware: hardware.and_then(|text| HardwareAddress::parse(text).ok()),
         })
+    }
+
+    /// DHC-5: the addresses for which kube-vip may answer ARP because of it: those that it shows, and what kube-vip's own client has leased.
+    pub fn announced(&self) -> impl Iterator<Item = Ipv4Addr> {
+        let leased = self.kube_vip_address.filter(|_| self.is_kube_vips);
+        self.shown.iter().copied().chain(leased)
     }
 
     /// DHC-4: whether it serves this address, or may.

@@ -181,7 +181,11 @@ fn bound(
     now: Micros,
 ) -> Step {
     let is_over = situation.mode == Mode::KubeVip && !matches!(wish, Wish::Unchanged);
-    if is_over || wish.is_other_than(record, !lease.is_expired(now)) {
+    // What the client has is newer than the record while the API server refuses the write of it.
+    let is_own = |client: &&ClientView| client.is_of(record);
+    let held = situation.client.filter(is_own).and_then(|it| it.lease);
+    let has_lease = !held.unwrap_or(*lease).is_expired(now);
+    if is_over || wish.is_other_than(record, has_lease) {
         let spec = with_phase(record, LeasePhase::Releasing(*lease));
         return Step::Write(guard(wish), spec);
     }

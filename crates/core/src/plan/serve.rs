@@ -1,21 +1,24 @@
 //! VM type with an address: the status commits it, then the EndpointSlice, then the Service has it, so that no address is
 //! announced without endpoints (IPA-6, REC-3).
 
-use harvester_lb_api::LoadBalancer;
+use std::net::IpAddr;
+
+use harvester_lb_api::{LoadBalancer, keys, meta};
 use harvester_lb_ipam::{Phase, addr};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use serde_json::Value;
 
 use crate::cached;
 use crate::desired::{ADDRESS_TYPE, DesiredPort, Ownership};
 use crate::kube_vip_annotations::Source;
-use crate::plan::goal::Address;
+use crate::plan::goal::{Address, Origin};
 use crate::plan::health::{CheckSource, Health, Paced};
 use crate::plan::keep;
 use crate::plan::outline::{OnFailure, Plan, ServiceOf};
 use crate::plan::report::{self, Report};
 use crate::plan::share::{self, Layout};
-use crate::plan::step::{Guard, Guarded, Kind, Next, Step, Write};
+use crate::plan::step::{Guard, Guarded, Kind, Next, SeenLease, Step, Write};
 use crate::plan::take_down;
 use crate::plan::view::{Sharing, View};
 use crate::spec::VmSpec;
@@ -101,20 +104,21 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     }
 }
 
-/// DHC-3: a Service with another address than that of the lease, or with a leased one that kube-vip's client is to follow, goes, and
-/// is made anew by the event of that. The address may be somebody else's by now, so kube-vip is not left to find out about a change.
+/// DHC-3, DHC-6: a Service with another address than that of the lease, or with a leased one that kube-vip's client is to follow, goes,
+/// and is made anew by the event of that. The address may be somebody else's by now, so kube-vip is not left to find out about a change.
 /// `None` if there is none.
 fn end_other_address<'a>(view: &View<'_>, vm: &VmSpec, address: &Address) -> Option<Plan<'a>> {
-    let lease = address.lease()?;
     let present = view.objects.service?;
     let asked = cached::asked_address(present);
-    let is_of_pool = |ip| {
-        let mut of_pools = address.extra_records.iter();
-        of_pools.any(|it| it.spec.addr == ip && it.spec.phase == Phase::Bound)
-    };
-    let is_wrong = match asked.and_then(addr::parse) {
-        Some(ip) if address.is_by_dhcp() => !ip.is_unspecified() && !is_of_pool(ip),
-        _ => !address.is_by_dhcp() && asked != Some(&*address.load_balancer_ip),
+    let (lease, is_wrong) = match &address.origin {
+        Origin::Pool => return None,
+        Origin::Lease(lease) => (lease, asked != Some(&*address.load_balancer_ip)),
+        Origin::KubeVip { seen, .. } => {
+            let lease = seen.as_ref()?;
+            let asked = asked.and_then(addr::parse);
+            let is_leased = |ip| is_leased(present, address, lease, ip);
+            (lease, asked.is_some_and(is_leased))
+        }
     };
     if !is_wrong {
         return None;
@@ -130,6 +134,18 @@ fn end_other_address<'a>(view: &View<'_>, vm: &VmSpec, address: &Address) -> Opt
     };
     let report = Report::None(Next::Resync);
     Some(Plan::new(vec![delete], OnFailure::Stop, report))
+}
+
+/// Whether the DHCP process has leased the address for which this Service asks, although kube-vip's client is to work for it now. Its record
+/// may be gone; what a pool has is not leased, and kube-vip's own Service, which somebody has edited, keeps its lease (OPS-3).
+fn is_leased(present: &Service, address: &Address, lease: &SeenLease, ip: IpAddr) -> bool {
+    let mut of_pools = address.extra_records.iter();
+    let is_of_pool = of_pools.any(|it| it.spec.addr == ip && it.spec.phase == Phase::Bound);
+    let has = |key| meta::annotation(&present.metadata, key).is_some();
+    let is_kube_vips =
+        has(keys::ANNOTATION_KUBE_VIP_REQUESTED_IP) || has(keys::ANNOTATION_KUBE_VIP_HARDWARE);
+    let may_be_leased = lease.version.is_some() || !is_kube_vips;
+    !ip.is_unspecified() && !is_of_pool && may_be_leased
 }
 
 /// Deletes an EndpointSlice of another address type, since the field is immutable. The event of the deletion brings the load

@@ -5,8 +5,8 @@
 //! |---|---|---|
 //! | Init | a pause: 10 s after a DECLINE, longer after several, 64 s after the address of a twin, the back-off after a NAK without a lease | DISCOVER |
 //! | Selecting | an OFFER: the first one, or for one second that of the address asked for, or of another server than the one whose last offer led to nothing | REQUEST with options 50, 54 |
-//! | Requesting | the ACK of the server chosen; after 4 REQUESTs it starts over | an address that it had: bound; else a probe |
-//! | Checking | one second for an answer to an ARP probe, which is repeated until one was sent | DECLINE, or bound |
+//! | Requesting | the ACK of the server chosen; after 4 REQUESTs it starts over | an ARP probe |
+//! | Checking | one second for an answer to the probe, which is repeated until one was sent; or that the address is its own | DECLINE, or bound |
 //! | Rebooting | an ACK for the recorded lease; after 4 REQUESTs it goes on with that | bound |
 //! | Bound | T1 | REQUEST with option 50 |
 //! | Renewing | an ACK; repeats until T2 | bound |
@@ -22,14 +22,15 @@
 //!   REBOOTING any server's NAK counts, as in RFC 2131.
 //! - An ACK for another address than the one requested is ignored: a server that wants the client to move sends a NAK. The
 //!   client goes on asking until T2 and the expiry.
-//! - The ARP probe (DHC-5) is for an address that this load balancer has not had within the last minute. One that it had may
-//!   still be announced by kube-vip for a moment, and would be declined.
+//! - There is no ARP probe (DHC-5) of an address that kube-vip announces for this very load balancer, or did a moment ago: kube-vip
+//!   would answer, and the address would be declined. Only the caller knows of that ([`Input::Own`]).
 //! - RENEWING and REBINDING use a new transaction id for each message, which RFC 2131 leaves to the client, so that it is
 //!   known which message an ACK answers and the lease is not counted from a later one.
 //!
 //! The lease is kept on both clocks, and whichever reaches T1, T2 or the expiry first counts, because the operator ends the
-//! Service at the recorded time (DHC-3). If the wall clock is set forward, the lease is renewed early; if it is set back, the
-//! record is written again with the corrected times. Call [`Input::Time`] when the wall clock was set.
+//! Service at the recorded time (DHC-3). If the wall clock is set forward, the lease is renewed early, within seconds, as those of all
+//! clients are due at once; if it is set back, the record is written again with the corrected times. Call [`Input::Time`] when the wall
+//! clock was set.
 
 mod receive;
 mod send;
@@ -44,13 +45,9 @@ use super::identity::Identity;
 use super::lease::{Deadlines, Lease, LeaseTimes};
 use super::output::{Conflict, Event, Input, Loss, Output};
 use super::random::Random;
-use super::timing::{DECLINE_WAIT, KNOWN_FOR, REBOOT_SPREAD, TWIN_WAIT, back_off};
+use super::timing::{CLOCK_TOLERANCE, DECLINE_WAIT, REBOOT_SPREAD, TWIN_WAIT, back_off};
 
 pub use self::state::StateName;
-
-/// By how much the recorded expiry may be later than the real one before the record is corrected, in microseconds: 10 s,
-/// more than a clock drifts within a lease of a day, so that only a clock that was set back causes a write.
-const CLOCK_TOLERANCE: i64 = 10_000_000;
 
 /// The client of one lease. See the module.
 #[derive(Clone, Debug)]
@@ -62,10 +59,6 @@ pub struct Client {
     held: Option<Held>,
     /// The address to ask for in a DISCOVER.
     wanted: Option<Ipv4Addr>,
-    /// The last address that was held, or that is asked for because the load balancer had it: not probed.
-    known: Option<Ipv4Addr>,
-    /// From when on it is probed all the same; none while it is held.
-    known_until: Option<Duration>,
     /// NAKs of offered addresses since the last lease.
     refusals: u32,
     /// Addresses that were declined since the last lease.
@@ -92,15 +85,12 @@ impl Client {
             lease,
             deadlines: lease.times.map(|times| Deadlines::of(&times, now)),
         });
-        let known = record.map(|lease| lease.address);
         Self {
             identity,
             random: Random::new(seed),
             state: State::Stopped,
             held,
-            wanted: known.or(wanted),
-            known: known.or(wanted),
-            known_until: known.is_none().then(|| now.mono.saturating_add(KNOWN_FOR)),
+            wanted: record.map(|lease| lease.address).or(wanted),
             refusals: 0,
             declines: 0,
             failed: None,
@@ -169,6 +159,14 @@ impl Client {
                     self.conflict(address, Conflict::Host, now, out);
                 }
             }
+            Input::Own(address) => {
+                if let State::Checking { grant, .. } = self.state
+                    && grant.lease.address == address
+                    && !grant.is_over(now)
+                {
+                    self.hold(grant.recorded(now), out);
+                }
+            }
             Input::Held(address, conflict) => self.conflict(address, conflict, now, out),
             Input::Release => self.release(now, out),
         }
@@ -186,36 +184,42 @@ impl Client {
         if self.held.is_some() {
             let deadlines = self.held.and_then(|held| held.deadlines);
             let left = deadlines.map(|it| it.expire.saturating_sub(now.mono));
-            let spread = left.map_or(REBOOT_SPREAD, |left| REBOOT_SPREAD.min(left / 4));
-            let at = now.mono.saturating_add(self.random.up_to(spread));
-            self.state = State::Rebooting(Exchange {
-                xid: self.random.xid(),
-                began: at,
-                secs: 0,
-                asked: at,
-                sent: 0,
-                resend_at: at,
-            });
+            self.state = State::Rebooting(self.soon(left.unwrap_or(Duration::MAX), now));
         }
     }
 
-    /// DHC-3: at the expiry the lease is lost, and the client starts over at once. It asks for the same address.
+    /// A transaction that begins within seconds, and within a quarter of the time that the lease has left: all clients begin one now.
+    fn soon(&mut self, left: Duration, now: Now) -> Exchange {
+        let spread = REBOOT_SPREAD.min(left / 4);
+        let at = now.mono.saturating_add(self.random.up_to(spread));
+        Exchange {
+            xid: self.random.xid(),
+            began: at,
+            secs: 0,
+            asked: at,
+            sent: 0,
+            resend_at: at,
+        }
+    }
+
+    /// DHC-3: at the expiry the lease is lost, and the client starts over at once, or within seconds if all clients do. It asks for the
+    /// same address.
     fn expire(&mut self, now: Now, out: &mut Vec<Output>) {
-        if self.held.is_some_and(|held| held.is_over(now)) {
-            self.lose(Loss::Expired, now, out);
-            self.state = State::Init { at: now.mono };
+        if let Some(held) = self.held.filter(|held| held.is_over(now)) {
+            let spread = if held.is_ahead(now) {
+                REBOOT_SPREAD
+            } else {
+                Duration::ZERO
+            };
+            self.lose(Loss::Expired, out);
+            let at = now.mono.saturating_add(self.random.up_to(spread));
+            self.state = State::Init { at };
         }
     }
 
     /// The address is not served any more (DHC-3).
-    fn lose(&mut self, loss: Loss, now: Now, out: &mut Vec<Output>) {
+    fn lose(&mut self, loss: Loss, out: &mut Vec<Output>) {
         if let Some(held) = self.held.take() {
-            // It may have expired long ago, while no client ran.
-            let times = held.lease.times.map(|times| times.expires_at);
-            let since = times.map_or(0, |at| now.wall.0.saturating_sub(at.0).max(0));
-            let since = Duration::from_micros(since.unsigned_abs());
-            let known_for = KNOWN_FOR.saturating_sub(since);
-            self.known_until = Some(now.mono.saturating_add(known_for));
             let address = held.lease.address;
             if loss == Loss::Expired {
                 out.push(Output::Event(Event::Expired(address)));
@@ -246,8 +250,6 @@ impl Client {
         let lease = held.lease;
         let is_new = self.held.is_none();
         self.held = Some(held);
-        self.known = Some(lease.address);
-        self.known_until = None;
         self.wanted = Some(lease.address);
         self.refusals = 0;
         self.declines = 0;
@@ -273,7 +275,7 @@ impl Client {
         else {
             return;
         };
-        self.lose(Loss::Conflict, now, out);
+        self.lose(Loss::Conflict, out);
         let pause = if conflict == Conflict::Twin {
             TWIN_WAIT
         } else {
@@ -285,7 +287,6 @@ impl Client {
         };
         out.push(Output::Event(Event::Declined { address, conflict }));
         self.wanted = None;
-        self.known = None;
         self.state = State::Init {
             at: now.mono.saturating_add(pause),
         };
@@ -307,11 +308,6 @@ impl Client {
             out.push(Output::Event(Event::Released(address)));
         }
         self.state = State::Stopped;
-    }
-
-    /// Whether an address is that of the load balancer, which kube-vip may announce at the moment.
-    fn is_known(&self, address: Ipv4Addr, now: Now) -> bool {
-        self.known == Some(address) && self.known_until.is_none_or(|until| now.mono < until)
     }
 
     /// When something is due next.

@@ -54,6 +54,17 @@ impl Lease {
     }
 }
 
+impl Lease {
+    /// Whether a host can have the address on its subnet: neither the address of the subnet nor its broadcast address, with all bits of
+    /// the host part 0 or 1 (RFC 1122, 3.2.1.3). Of the two addresses of a /31 (RFC 3021), and of a subnet whose mask is not known, any.
+    pub(super) fn is_of_a_host(&self) -> bool {
+        let Some(mask) = self.mask else { return true };
+        let ones = !mask.to_bits();
+        let host = self.address.to_bits() & ones;
+        ones <= 1 || (host != 0 && host != ones)
+    }
+}
+
 /// The times of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {

@@ -25,6 +25,9 @@ pub enum Input<'a> {
     Unsent,
     /// This address is in use: an ARP packet shows it, or this host has it itself.
     InUse(Ipv4Addr),
+    /// DHC-5: kube-vip announces this address for the load balancer itself, or did a moment ago. If it is being probed, it is bound: an
+    /// answer would be kube-vip's.
+    Own(Ipv4Addr),
     /// DHC-5: somebody else has this address.
     Held(Ipv4Addr, Conflict),
     /// DHC-4, DHC-6: give the lease back and stop. Also before [`Input::Start`], with a recorded lease.

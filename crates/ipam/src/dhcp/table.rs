@@ -40,8 +40,9 @@ pub enum Effect {
         /// The frame.
         bytes: Vec<u8>,
     },
-    /// Send an ARP probe for this address (DHC-5): the frame is that of [`Table::probe`]. If it is not sent, call [`Table::unsent`]. The
-    /// host does not answer its own: if it has the address itself, call [`Table::in_use`].
+    /// Send an ARP probe for this address (DHC-5), unless kube-vip announces it for this load balancer ([`Command::Own`]): the frame is
+    /// that of [`Table::probe`]. If it is not sent, call [`Table::unsent`]. The host does not answer its own: if it has the address
+    /// itself, call [`Table::in_use`].
     Probe(Ipv4Addr),
     /// Write this lease into the record (DHC-1).
     Record(Lease),
@@ -67,6 +68,8 @@ pub enum Command {
     Start,
     /// Give the lease back and stop: see [`Input::Release`]. Then [`Table::remove`] it.
     Release,
+    /// kube-vip announces this address for the load balancer itself: see [`Input::Own`].
+    Own(Ipv4Addr),
     /// Somebody else has this address: see [`Input::Held`].
     Held(Ipv4Addr, Conflict),
 }
@@ -204,6 +207,7 @@ impl Table {
         let input = match command {
             Command::Start => Input::Start,
             Command::Release => Input::Release,
+            Command::Own(address) => Input::Own(address),
             Command::Held(address, conflict) => Input::Held(address, conflict),
         };
         self.handle(uid, input, now, out)

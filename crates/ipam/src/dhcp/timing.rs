@@ -38,13 +38,13 @@ pub(super) const DECLINE_WAIT: Duration = Duration::from_secs(10);
 pub(super) const TWIN_WAIT: Duration = Duration::from_secs(64);
 
 /// Longest random delay before the first REQUEST in REBOOTING (RFC 2131, 4.4.1, has 1 to 10 s before a DISCOVER): after a
-/// start a thousand clients ask within these. They serve meanwhile. At most a quarter of the time that the lease has left. A first DISCOVER is sent at once: users create load
-/// balancers one at a time.
+/// start a thousand clients ask within these, and so they do after the wall clock was set forward. They serve meanwhile. At most a
+/// quarter of the time that the lease has left. A first DISCOVER is sent at once: users create load balancers one at a time.
 pub(super) const REBOOT_SPREAD: Duration = Duration::from_secs(10);
 
-/// How long after its lease an address counts as that of the load balancer, and is not probed: kube-vip may still announce it. Later
-/// another host may have it (DHC-5).
-pub(super) const KNOWN_FOR: Duration = Duration::from_mins(1);
+/// By how much the recorded expiry and the real one may differ, in microseconds: 10 s, more than a clock drifts within a lease of a day. By
+/// more they do only if the wall clock was set: back, then the record is corrected; or forward, then messages are spread.
+pub(super) const CLOCK_TOLERANCE: i64 = 10_000_000;
 
 /// RFC 2131, 4.4.5: shortest pause in RENEWING and REBINDING.
 const RENEWAL_PAUSE: Duration = Duration::from_mins(1);

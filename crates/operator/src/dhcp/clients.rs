@@ -83,6 +83,11 @@ impl Clients {
         self.told.values().map(|told| &told.owner)
     }
 
+    /// The load balancer of a client.
+    pub fn owner(&self, uid: &Uid) -> Option<&Owner> {
+        self.told.get(uid).map(|told| &told.owner)
+    }
+
     /// A client has lost its lease.
     pub fn lost(&mut self, uid: &Uid, loss: Loss) {
         if let Some(told) = self.told.get_mut(uid) {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use harvester_lb_api::IPAllocation;
 use harvester_lb_api::meta::Decoded;
@@ -16,13 +17,15 @@ use harvester_lb_core::dhcp::record::{self, LeaseRecord, LeaseSpec};
 use harvester_lb_core::dhcp::upkeep::Holder;
 use harvester_lb_ipam::{Micros, Owner, OwnerId, Phase, Uid, addr};
 use harvester_lb_object::Key;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::clock;
 use crate::dhcp::index::recorded::Recorded;
+use crate::dhcp::index::withdrawn::Withdrawn;
 use crate::dhcp::views::Views;
 
 mod recorded;
+mod withdrawn;
 
 /// An IPAllocation, as far as leases are concerned.
 #[derive(Debug, PartialEq, Eq)]
@@ -82,6 +85,8 @@ pub struct Stores {
     pub records: Arc<Store<RecordView>>,
     /// What the records of leases say, by what is looked for.
     recorded: RwLock<Recorded>,
+    /// What Services have shown until a moment ago.
+    withdrawn: Mutex<Withdrawn>,
 }
 
 impl Stores {
@@ -236,6 +241,16 @@ impl Index {
         keys.filter(shows).collect()
     }
 
+    /// DHC-5: whether kube-vip may answer ARP for an address because of the load balancer's own Service, which has it or had it until a
+    /// moment ago.
+    pub fn is_announced_for(&self, lb: &OwnerId, address: Ipv4Addr) -> bool {
+        let key = cached::key(lb);
+        let service = self.stores.services.get(&key);
+        let has_it = service.is_some_and(|service| service.announced().any(|it| it == address));
+        let withdrawn = self.stores.withdrawn.lock();
+        has_it || withdrawn.has(&key, address, Instant::now())
+    }
+
     fn queue_all_with(&self, address: Ipv4Addr) {
         let recorded: Vec<Owner> = self.stores.recorded.read().with(address).collect();
         for owner in recorded.into_iter().chain(self.views.holders(address)) {
@@ -269,6 +284,17 @@ impl Index {
         {
             return;
         }
+        let (old, new) = match change {
+            Change::Applied { old, new } => (old.as_ref(), Some(new)),
+            Change::Deleted { old, .. } => (Some(old), None),
+        };
+        // Before anything is decided because of the change.
+        for address in old.into_iter().flat_map(|old| old.announced()) {
+            if !new.is_some_and(|new| new.announced().any(|it| it == address)) {
+                let mut withdrawn = self.stores.withdrawn.lock();
+                withdrawn.add(key, address, Instant::now());
+            }
+        }
         if let Some(lb) = self.stores.lbs.get(key) {
             self.queue(lb.owner.clone());
         }
@@ -276,10 +302,6 @@ impl Index {
             self.queue(owner);
         }
         // Another load balancer may wait until it does not show the address any more (DHC-4).
-        let (old, new) = match change {
-            Change::Applied { old, new } => (old.as_ref(), Some(new)),
-            Change::Deleted { old, .. } => (Some(old), None),
-        };
         for service in [old, new].into_iter().flatten() {
             for address in &service.shown {
                 self.queue_all_with(*address);

@@ -62,8 +62,8 @@ pub enum PortError {
     /// The client is not as the caller believes.
     #[error("the client has changed meanwhile")]
     Changed,
-    /// The task has ended, with the term.
-    #[error("the term is over")]
+    /// The task has ended before it answered. Usually with the term.
+    #[error("the task of the interface has ended")]
     Ended,
 }
 

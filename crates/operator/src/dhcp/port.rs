@@ -370,12 +370,20 @@ impl Port {
     }
 
     /// DHC-5: an address counts as free only if a probe was sent from the address that the interface has now. One that was not sent is
-    /// repeated.
+    /// repeated. None is sent if the answer would not say what it asks.
     fn probe(&mut self, uid: &Uid, address: Ipv4Addr) {
-        let holder = self.around.index.holder(uid, address);
-        if holder.is_some_and(|holder| holder.conflict() == Conflict::Twin) {
+        let index = &self.around.index;
+        let holder = index.holder(uid, address);
+        let owner = self.clients.owner(uid);
+        let answer = if holder.is_some_and(|holder| holder.conflict() == Conflict::Twin) {
             // It may answer the probe, and a DECLINE would end its lease.
-            let command = Command::Held(address, Conflict::Twin);
+            Some(Command::Held(address, Conflict::Twin))
+        } else if owner.is_some_and(|owner| index.is_announced_for(&owner.id, address)) {
+            Some(Command::Own(address))
+        } else {
+            None
+        };
+        if let Some(command) = answer {
             let now = self.clocks.now();
             let table = &mut self.clients.table;
             table.command(uid, command, now, &mut self.actions);

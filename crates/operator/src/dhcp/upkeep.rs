@@ -208,8 +208,8 @@ fn after_order(ctx: &Context, owner: &Owner, result: Result<(), PortError>) -> N
             ctx.notices.solved(&owner.uid, &over);
             Next::Again
         }
-        Err(PortError::Changed | PortError::Over) => Next::Again,
-        Err(PortError::Ended) => Next::Requeue(Requeue::AwaitChange),
+        // At the end of a term nobody repeats it.
+        Err(PortError::Changed | PortError::Over | PortError::Ended) => Next::Again,
         Err(PortError::Full(interface, limit)) => {
             wait_for_interface(ctx, owner, &events::limit_reached(&interface, limit))
         }
@@ -235,7 +235,11 @@ fn wait_for_interface(ctx: &Context, owner: &Owner, problem: &EventDraft) -> Nex
 
 /// DHC-1: the record comes before the first DISCOVER.
 async fn create(ctx: &Context, lb: &LbView) -> Result<Next, WriteError> {
-    let service = live_service(ctx, &lb.owner).await?;
+    let service = match live_service(ctx, &lb.owner).await {
+        // What kube-vip's client has, if it has one, cannot be told. The watch tells when it can.
+        Err(WriteError::Undecodable(_)) => return Ok(WAIT),
+        read => read?,
+    };
     let Some(spec) = first(lb, &ctx.settings.interfaces, service.as_ref()) else {
         return Ok(Next::Again);
     };

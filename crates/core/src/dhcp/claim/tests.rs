@@ -28,6 +28,10 @@ fn dhc_1_vm_type_with_ipam_dhcp_asks_for_a_lease() {
     let deleted = json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]});
     let cluster = with(cluster_spec(), json!({"ipam": "dhcp"}));
     let without_listeners = with(dhcp(), json!({"listeners": []}));
+    let to_a_pool = with(vm_spec("web"), json!({"listeners": []}));
+    let no_hardware_address = json!({"annotations": {
+        "loadbalancer.harvesterhci.io/dhcp-hardware-address": "x",
+    }});
     let naming = json!({"annotations": {
         "loadbalancer.harvesterhci.io/primary-load-balancer": "api",
     }});
@@ -39,6 +43,9 @@ fn dhc_1_vm_type_with_ipam_dhcp_asks_for_a_lease() {
         (dhcp(), deleted, Claim::Unchanged),
         // ALC-10, SHR-1: refused by the operator.
         (without_listeners, json!({}), Claim::Unchanged),
+        // It may have a lease, and the edit that was to give it back is refused.
+        (to_a_pool, json!({}), Claim::Unchanged),
+        (vm_spec("web"), no_hardware_address, Claim::None),
         (dhcp(), naming, Claim::Unchanged),
         (vm_spec("web"), sharing, Claim::None),
     ];

@@ -67,6 +67,9 @@ impl Client {
         let random = &mut self.random;
         let Grant { lease, .. } =
             Grant::read(reply, source, SHORTEST_LEASE, now.mono, now, random)?;
+        if !lease.is_of_a_host() {
+            return Err(Ignored::UnusableAddress);
+        }
         let offer = Offer {
             address: lease.address,
             server: lease.server,
@@ -89,7 +92,7 @@ impl Client {
         Ok(())
     }
 
-    /// DHC-5: an offered address is acknowledged. Unless the client had it until a moment ago, it is probed first.
+    /// DHC-5: an offered address is acknowledged. It is probed first.
     fn acknowledged(
         &mut self,
         reply: &Reply,
@@ -103,14 +106,14 @@ impl Client {
         if grant.lease.server != offer.server {
             return Err(Ignored::OtherServer);
         }
+        // A renewed one is served already, and only its mask can be wrong.
+        if !grant.lease.is_of_a_host() {
+            return Err(Ignored::UnusableAddress);
+        }
         if grant.is_over(now) {
             return Err(Ignored::ShortLease);
         }
-        if self.is_known(offer.address, now) {
-            self.hold(grant, out);
-        } else {
-            self.probe(grant, 0, now, out);
-        }
+        self.probe(grant, 0, now, out);
         Ok(())
     }
 
@@ -129,7 +132,7 @@ impl Client {
         let address = address.ok_or(Ignored::State)?;
         let grant = self.granted(reply, source, Duration::ZERO, exchange, address, now)?;
         if grant.is_over(now) {
-            self.lose(Loss::Expired, now, out);
+            self.lose(Loss::Expired, out);
             self.state = State::Init { at: now.mono };
         } else {
             self.hold(grant, out);
@@ -193,7 +196,7 @@ impl Client {
             self.refusals = self.refusals.saturating_add(1);
             now.mono.saturating_add(pause)
         };
-        self.lose(Loss::Nak, now, out);
+        self.lose(Loss::Nak, out);
         self.state = State::Init { at };
         Ok(())
     }

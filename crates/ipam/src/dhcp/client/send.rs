@@ -134,7 +134,7 @@ impl Client {
 
     /// From T1 on RENEWING, from T2 on REBINDING: asks for the address that it has, in the form of INIT-REBOOT.
     fn renew(&mut self, exchange: Option<Exchange>, now: Now, out: &mut Vec<Output>) {
-        let Some(held) = &self.held else { return };
+        let Some(held) = self.held else { return };
         let Some(deadlines) = held.due(now) else {
             return;
         };
@@ -145,8 +145,15 @@ impl Client {
             return;
         }
         let is_rebinding = now.mono >= deadlines.rebind;
-        let begins = is_rebinding && !matches!(self.state, State::Rebinding(_));
-        if !begins && exchange.is_some_and(|exchange| now.mono < exchange.resend_at) {
+        let begins =
+            exchange.is_none() || is_rebinding && !matches!(self.state, State::Rebinding(_));
+        if begins && held.is_ahead(now) {
+            let soon = self.soon(deadlines.expire.saturating_sub(now.mono), now);
+            if now.mono < soon.resend_at {
+                self.state = renewing(soon, is_rebinding);
+                return;
+            }
+        } else if !begins && exchange.is_some_and(|exchange| now.mono < exchange.resend_at) {
             return;
         }
         let pause = pause(&deadlines, is_rebinding, now);
@@ -162,11 +169,7 @@ impl Client {
         };
         exchange.secs = secs(&exchange, now);
         self.send(&exchange, Body::Confirm { address }, out);
-        self.state = if is_rebinding {
-            State::Rebinding(exchange)
-        } else {
-            State::Renewing(exchange)
-        };
+        self.state = renewing(exchange, is_rebinding);
     }
 
     /// DHC-5: CHECKING begins, or begins again.
@@ -228,6 +231,15 @@ impl Client {
             body,
         };
         out.push(Output::Send { message, server });
+    }
+}
+
+/// RENEWING or REBINDING.
+const fn renewing(exchange: Exchange, is_rebinding: bool) -> State {
+    if is_rebinding {
+        State::Rebinding(exchange)
+    } else {
+        State::Renewing(exchange)
     }
 }
 

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 
 use super::super::clock::Now;
 use super::super::lease::{Deadlines, Grant, Lease};
+use super::super::timing::CLOCK_TOLERANCE;
 
 /// The state of a client, for metrics and logs. Names of RFC 2131, apart from STOPPED and CHECKING.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -144,6 +145,20 @@ impl Held {
         let real = self.deadlines?;
         let recorded = self.lease.times.map(|times| Deadlines::of(&times, now));
         Some(recorded.map_or(real, |recorded| real.min(recorded)))
+    }
+
+    /// Whether the wall clock was set forward since the lease was recorded, more than a clock drifts. The leases of all clients are then
+    /// due at the same moment.
+    pub(super) fn is_ahead(&self, now: Now) -> bool {
+        let (Some(real), Some(times)) = (self.deadlines, self.lease.times) else {
+            return false;
+        };
+        let early = real
+            .times(now)
+            .expires_at
+            .0
+            .saturating_sub(times.expires_at.0);
+        early > CLOCK_TOLERANCE
     }
 
     /// DHC-3: whether the lease has expired on one of the two clocks.

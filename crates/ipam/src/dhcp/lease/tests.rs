@@ -194,3 +194,34 @@ fn dhc_4_the_source_of_an_ack_is_recorded_if_a_host_can_have_it() {
         assert!(HardwareAddress::parse(&source.to_string()).is_err());
     }
 }
+
+#[test]
+fn dhc_1_a_host_has_neither_the_address_of_the_subnet_nor_its_broadcast_address() {
+    let at = |last: u8, mask: Option<[u8; 4]>| {
+        let reply = Reply {
+            address: [192, 168, 100, last].into(),
+            mask: mask.map(Into::into),
+            ..ack(120, None, None)
+        };
+        read(&reply).unwrap().lease.is_of_a_host()
+    };
+    let table = [
+        (0, Some([255, 255, 255, 0]), false),
+        (1, Some([255, 255, 255, 0]), true),
+        (254, Some([255, 255, 255, 0]), true),
+        (255, Some([255, 255, 255, 0]), false),
+        (255, Some([255, 255, 0, 0]), true),
+        (127, Some([255, 255, 255, 128]), false),
+        (128, Some([255, 255, 255, 128]), false),
+        // RFC 3021, a host of its own, and masks that say nothing.
+        (6, Some([255, 255, 255, 254]), true),
+        (7, Some([255, 255, 255, 254]), true),
+        (7, Some([255, 255, 255, 255]), true),
+        (0, Some([0, 0, 0, 0]), true),
+        (0, Some([255, 0, 255, 0]), true),
+        (0, None, true),
+    ];
+    for (last, mask, expected) in table {
+        assert_eq!(at(last, mask), expected, "{last} {mask:?}");
+    }
+}

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use harvester_lb_api::{LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::address_move::{ObservedService, Shown};
-use harvester_lb_core::cached::{self, Allocation, CachedService};
-use harvester_lb_core::dhcp::record;
+use harvester_lb_core::cached::{self, CachedService};
 use harvester_lb_core::plan::{self, Address, Objects};
 use harvester_lb_core::{detail_events, readiness};
 use harvester_lb_ipam::{Phase, addr};
@@ -15,7 +14,6 @@ use k8s_openapi::api::core::v1::Service;
 use tokio::time::{Duration, Instant};
 use tracing::info;
 
-use crate::clock;
 use crate::context::Context;
 use crate::index::leader_ops::ObservedMove;
 
@@ -108,24 +106,16 @@ pub fn is_behind(ctx: &Context, key: &Key, service: &Service) -> bool {
     })
 }
 
-/// Whether a load balancer of this name has leased an address, and the lease is valid by the clock of this host. It waits for the Service
-/// to leave that address before it is given back (DHC-4). `is_own_excepted`: kube-vip asks a server for the address that the load
-/// balancer itself had (DHC-6).
+/// Whether a load balancer of this name has the record of a lease with this address. The lease is given back once the Service has left the
+/// address (DHC-4); one that has ended may be somebody else's by now. `is_own_excepted`: kube-vip asks a server for the address that the
+/// load balancer itself had (DHC-6).
 fn is_leased(ctx: &Context, key: &Key, address: IpAddr, is_own_excepted: bool) -> bool {
-    let stores = &ctx.index.stores;
-    let lb = stores.lbs.get(key);
+    let lb = ctx.index.stores.lbs.get(key);
     let own = lb.and_then(|lb| lb.meta().uid.clone());
-    let now = clock::now();
-    ctx.index.leases_of(key).into_iter().any(|(uid, leased)| {
-        let name = Key::new("", record::name(&uid));
-        let held = match stores.allocations.get(&name).as_deref() {
-            Some(Allocation::Lease(record)) => record.spec.phase.lease().copied(),
-            _ => None,
-        };
-        let is_valid = held.is_some_and(|held| !held.is_expired(now));
-        let is_excepted = is_own_excepted && own.as_ref() == Some(&uid.to_string());
-        leased == address && is_valid && !is_excepted
-    })
+    let leases = ctx.index.leases_of(key).into_iter();
+    leases
+        .filter(|(_, leased)| *leased == address)
+        .any(|(uid, _)| !is_own_excepted || own.as_deref() != Some(&uid.to_string()))
 }
 
 /// Publishes an Event if another node announces the address than before, as far as the budget for such Events allows; all are

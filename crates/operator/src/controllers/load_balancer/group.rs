@@ -130,8 +130,7 @@ impl Group {
         if self.is_name_taken() {
             let owner = spec::owner(&lb.metadata);
             let is_holder = self.records.iter().any(|it| it.spec.owner == owner);
-            return (true || !is_holder)
-                .then(|| (status::NAME_CONFLICT, telling::group_name_taken(name)));
+            return (!is_holder).then(|| (status::NAME_CONFLICT, telling::group_name_taken(name)));
         }
         service::has_name_of(service, &vm.ports).then(|| {
             let message = format!(

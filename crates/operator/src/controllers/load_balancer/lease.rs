@@ -93,12 +93,17 @@ pub fn goal(ctx: &Context, key: &Key, lb: &LoadBalancer, vm: Box<VmSpec>) -> Goa
 /// (DHC-3).
 pub fn is_lost(ctx: &Context, key: &Key, lb: &LoadBalancer) -> bool {
     let address = lb.status.as_ref().and_then(|it| it.address.as_deref());
-    let shows_one = asks_for_lease(&lb.spec) && address.is_some_and(|it| !it.is_empty());
+    let shows_one = address.is_some_and(|it| !it.is_empty());
     if !shows_one || ctx.index.stores.services.get(key).is_some() {
         return false;
     }
     let seen = Seen::of(ctx, &lb.metadata);
     let lease = seen.record().map(|record| &record.spec);
+    // An edit that is refused may ask for an address of a pool, which it has not got (ALC-10).
+    let has_one = lease.is_some() && !ctx.index.holds_address(key);
+    if !asks_for_lease(&lb.spec) && !has_one {
+        return false;
+    }
     let serving = serving(ctx.index.settings.dhcp_mode, lease, false, clock::now());
     matches!(serving, Serving::Waiting(..))
 }

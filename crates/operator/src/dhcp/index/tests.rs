@@ -329,3 +329,39 @@ async fn ipa_9_the_load_balancer_of_a_record_that_names_another_one_is_due_when_
     let due = due(&index).await;
     assert!(due.contains(&"a".to_owned()), "{due:?}");
 }
+
+#[tokio::test]
+async fn dhc_5_what_kube_vip_announces_for_a_load_balancer_is_its_own() {
+    let index = index();
+    let id = |name: &str| OwnerId::new("shop", name);
+    let (key, services) = (Key::new("shop", "web"), &index.stores.services);
+    let put = |version, service| {
+        let change = services.written(&key, Version(version), service);
+        index.service_changed(&key, &change.unwrap());
+    };
+    assert!(!index.is_announced_for(&id("web"), ADDRESS));
+    let shown = vec![ADDRESS];
+    put(
+        1,
+        ServiceView {
+            shown,
+            ..ServiceView::default()
+        },
+    );
+    assert!(index.is_announced_for(&id("web"), ADDRESS));
+    assert!(!index.is_announced_for(&id("api"), ADDRESS));
+    // kube-vip sees later than this process that the Service shows it no more, or is gone.
+    let other = Ipv4Addr::new(192, 168, 100, 8);
+    let kube_vips = |is_kube_vips| ServiceView {
+        is_kube_vips,
+        kube_vip_address: Some(other),
+        ..ServiceView::default()
+    };
+    put(2, kube_vips(false));
+    assert!(index.is_announced_for(&id("web"), ADDRESS));
+    assert!(!index.is_announced_for(&id("web"), other));
+    put(3, kube_vips(true));
+    let change = services.forget(&key, Version(3));
+    index.service_changed(&key, &change.unwrap());
+    assert!(index.is_announced_for(&id("web"), other));
+}

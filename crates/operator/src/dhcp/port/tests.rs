@@ -2,12 +2,13 @@ use std::sync::Arc;
 
 use harvester_lb_controller_kit::backoff::Backoff;
 use harvester_lb_controller_kit::work_queue::RetryPolicy;
+use harvester_lb_core::dhcp::claim::ServiceView;
 use harvester_lb_core::dhcp::record::{LeasePhase, LeaseRecord};
 use harvester_lb_core::event_draft::EventDraft;
-use harvester_lb_ipam::dhcp::{Event, HardwareAddress, Lease};
+use harvester_lb_ipam::dhcp::{Event, HardwareAddress, Lease, Reply, ReplyKind};
 use parking_lot::Mutex;
 
-use harvester_lb_object::Version;
+use harvester_lb_object::{Key, Version};
 
 use super::*;
 use crate::dhcp::index::{Index, RecordView, record_key};
@@ -134,6 +135,56 @@ fn dhc_1_a_problem_that_lasts_is_told_as_one() {
     for why in ["it is down", "there is no such interface"] {
         port.close(why.to_owned());
         assert_eq!(told.take(), ["lasting LeaseInterfaceDown"]);
+    }
+}
+
+/// A server leases this address to the client.
+fn leased(port: &mut Port, address: Ipv4Addr) {
+    let now = port.clocks.now();
+    let uid = owner().uid;
+    port.clients.insert(record(MISSING), 0, now).unwrap();
+    let table = &mut port.clients.table;
+    table.command(&uid, Command::Start, now, &mut port.actions);
+    for kind in [ReplyKind::Offer, ReplyKind::Ack] {
+        let table = &mut port.clients.table;
+        let reply = Reply {
+            kind,
+            xid: table.client(&uid).unwrap().xid().unwrap(),
+            hardware: record(MISSING).hardware,
+            address,
+            server: Some(SERVER),
+            lease: Some(3_600),
+            t1: None,
+            t2: None,
+            mask: None,
+            router: None,
+            client_id: None,
+            text: None,
+        };
+        let source = HardwareAddress([2, 0, 0, 0, 0, 9]);
+        let reply = Box::new(reply);
+        let received = Received::Reply { reply, source };
+        table.deliver(&received, now, &mut port.actions);
+    }
+    port.carry_out();
+}
+
+/// The operator was down when the lease was lost, so kube-vip still answers ARP.
+#[test]
+fn dhc_5_an_address_of_its_own_service_is_not_probed() {
+    let address = Ipv4Addr::new(192, 168, 100, 7);
+    for (shown, is_bound) in [(Some(address), true), (None, false)] {
+        let (mut port, _, _sender) = port();
+        let (index, key) = (&port.around.index, Key::new("shop", "web"));
+        let service = ServiceView {
+            shown: shown.into_iter().collect(),
+            ..ServiceView::default()
+        };
+        index.stores.services.written(&key, Version(1), service);
+        leased(&mut port, address);
+        let client = port.around.index.views.get(&owner().uid).unwrap();
+        assert_eq!(client.lease.map(|it| it.address), shown);
+        assert_eq!(client.is_asking, !is_bound);
     }
 }
 

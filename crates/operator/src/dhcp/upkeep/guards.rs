@@ -16,13 +16,35 @@ use crate::dhcp::context::Context;
 use crate::dhcp::index::{pool_record_key, record_key};
 
 /// The live read behind a guard. Whatever it finds is in the stores afterwards.
+///
+/// An object that cannot be decoded confirms nothing: it is there, and it may serve the address. It is not read again before it changes,
+/// which the watch tells.
 pub(super) async fn is_confirmed(
     ctx: &Context,
     owner: &Owner,
     situation: &Situation<'_>,
     guard: Guard,
 ) -> Result<bool, WriteError> {
-    let is_so = match guard {
+    let is_so = match is_so(ctx, owner, situation, guard).await {
+        Err(WriteError::Undecodable(why)) => {
+            debug!(lease = %owner.uid, ?guard, why, "object cannot be decoded");
+            false
+        }
+        told => told?,
+    };
+    if !is_so {
+        debug!(lease = %owner.uid, ?guard, "not so, waiting");
+    }
+    Ok(is_so)
+}
+
+async fn is_so(
+    ctx: &Context,
+    owner: &Owner,
+    situation: &Situation<'_>,
+    guard: Guard,
+) -> Result<bool, WriteError> {
+    Ok(match guard {
         Guard::None => true,
         Guard::AsSeen => {
             let key = cached::key(&owner.id);
@@ -41,11 +63,7 @@ pub(super) async fn is_confirmed(
         Guard::NamedForKubeVip => live_service(ctx, owner)
             .await?
             .is_some_and(|service| service.is_kube_vips && service.kube_vip_address.is_some()),
-    };
-    if !is_so {
-        debug!(lease = %owner.uid, ?guard, "not so, waiting");
-    }
-    Ok(is_so)
+    })
 }
 
 /// Whether the stored record is that of the API server; else the store has that now. A client of an older one would ask for an
@@ -62,7 +80,8 @@ async fn is_gone(ctx: &Context, owner: &Owner) -> Result<bool, WriteError> {
     Ok(lb.is_none_or(|lb| spec::owner(&lb.metadata) != *owner))
 }
 
-/// Whether who else has the address is as it was seen. The holder's record is in the store afterwards.
+/// Whether who else has the address is as it was seen. The holder's record is in the store afterwards; of one that cannot be decoded the
+/// earlier copy counts, since nothing says that its address is free (IPA-8).
 async fn is_held(
     ctx: &Context,
     owner: &Owner,
@@ -76,7 +95,10 @@ async fn is_held(
         Holder::Pool => pool_record_key(address),
         Holder::Lease { lb, .. } => record_key(&lb.uid),
     };
-    ctx.client.get_live::<IPAllocation>(&key).await?;
+    match ctx.client.get_live::<IPAllocation>(&key).await {
+        Ok(_) | Err(WriteError::Undecodable(_)) => {}
+        Err(error) => return Err(error),
+    }
     Ok(ctx.index.holder(&owner.uid, address).as_ref() == Some(holder))
 }
 
@@ -102,7 +124,7 @@ async fn is_unserved(ctx: &Context, owner: &Owner, at: Ipv4Addr) -> Result<bool,
     Ok(true)
 }
 
-/// The Service of ours of the load balancer's name. One that cannot be decoded is an error, and is read again later.
+/// The Service of ours of the load balancer's name. One that cannot be decoded is an error.
 pub(super) async fn live_service(
     ctx: &Context,
     owner: &Owner,

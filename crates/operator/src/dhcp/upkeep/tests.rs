@@ -7,7 +7,7 @@ use harvester_lb_controller_kit::lease::Leadership;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
 use harvester_lb_core::dhcp::Mode;
 use harvester_lb_core::dhcp::claim::Interfaces;
-use harvester_lb_core::dhcp::upkeep::ClientView;
+use harvester_lb_core::dhcp::upkeep::{ClientView, Guard, Holder};
 use harvester_lb_fixtures::{load_balancer, record, service, stored, vm_spec, with};
 use harvester_lb_ipam::Micros;
 use harvester_lb_ipam::dhcp::{ClientId, HardwareAddress, Identity, Lease, LeaseTimes, StateName};
@@ -353,6 +353,61 @@ async fn dhc_5_a_served_lease_is_not_declined_for_a_pool_that_has_released_the_a
     assert_eq!(ctx.index.holder(&owner().uid, ADDRESS), None);
     assert_eq!(reconciled(&ctx).await, Requeue::AwaitChange);
     assert_eq!(phase(&api), "Bound");
+}
+
+/// It is there, and it has what it had: nothing is given back because of it, and nothing is read again and again.
+#[tokio::test]
+async fn dhc_4_dhc_5_what_cannot_be_decoded_is_there_and_holds_what_it_had() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_record(&api, &ctx, LeasePhase::Bound(lease(later()))).await;
+    let broken = with(vm_spec("web"), json!({"listeners": "none"}));
+    let lb = load_balancer("shop", "web", UID, &broken);
+    api.put(LB, stored(lb, UID, 9));
+    assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    assert_eq!(phase(&api), "Bound");
+    // The record of a pool's address, which was readable.
+    let of_pool = record("192.168.100.7", "lan", "Bound", ("shop", "api", "u-9"));
+    let path = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/192.168.100.7";
+    api.put(path, stored(of_pool.clone(), "r-9", 8));
+    let key = pool_record_key(ADDRESS);
+    ctx.client.get_live::<IPAllocation>(&key).await.unwrap();
+    let broken = with(of_pool, json!({"spec": {"owner": "nobody"}}));
+    api.put(path, stored(broken, "r-9", 9));
+    let holder = ctx.index.holder(&owner().uid, ADDRESS);
+    assert_eq!(holder, Some(Holder::Pool));
+    let situation = Situation {
+        mode: Mode::Builtin,
+        interfaces: &ctx.settings.interfaces,
+        lb: None,
+        record: None,
+        client: None,
+        is_kube_vips: false,
+        is_served: false,
+        holder: holder.as_ref(),
+    };
+    let confirmed = is_confirmed(&ctx, &owner(), &situation, Guard::Held(ADDRESS)).await;
+    assert!(confirmed.unwrap());
+}
+
+#[tokio::test]
+async fn dhc_6_no_record_is_made_from_a_service_that_cannot_be_decoded() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_lb(&api, &ctx).await;
+    let broken =
+        json!({"metadata": {"name": "web", "namespace": "shop"}, "spec": {"ports": "none"}});
+    api.put(SERVICE, stored(broken, "s-1", 6));
+    assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    assert_eq!(phase(&api), Value::Null);
+}
+
+/// It was sent in the moment in which the port ended.
+#[tokio::test]
+async fn dhc_1_a_request_that_a_port_has_left_unanswered_is_repeated() {
+    let ctx = context(&FakeApiServer::default(), Mode::Builtin);
+    let next = after_order(&ctx, &owner(), Err(PortError::Ended));
+    assert!(matches!(next, Next::Again));
 }
 
 #[tokio::test]

@@ -75,10 +75,11 @@ fn dhc_3_a_nak_ends_the_lease_at_once() {
     let mut bench = Bench::bound();
     bench.until(secs(106));
     assert_eq!(bench.nak(SECOND), "refused by .2, lost .210 Nak, DISCOVER");
-    // The server gives it back: known, and not probed.
+    // The server gives it back, and kube-vip still announces it.
     assert_eq!(bench.offer(SECOND, ADDRESS), "REQUEST .210 of .2");
+    assert_eq!(bench.ack(SECOND, ADDRESS), "probe .210");
     assert_eq!(
-        bench.ack(SECOND, ADDRESS),
+        bench.input(Input::Own(ADDRESS)),
         "record .210 until Some(226), bound .210"
     );
 }

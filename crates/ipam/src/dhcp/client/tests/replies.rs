@@ -112,3 +112,26 @@ fn dhc_1_replies_that_do_not_fit_are_ignored() {
         assert_eq!(before, after, "row {row}");
     }
 }
+
+/// Hosts answer at the address of the subnet and at its broadcast address, or none does.
+#[test]
+fn dhc_1_an_address_that_no_host_of_the_subnet_can_have_is_ignored() {
+    // .211 is the last address of its /30.
+    let narrow = |mut reply: Reply| {
+        reply.mask = Some(Ipv4Addr::new(255, 255, 255, 252));
+        reply
+    };
+    let mut bench = Bench::new(None);
+    bench.input(Input::Start);
+    let offer = narrow(bench.answer(ReplyKind::Offer, SERVER, OTHER, 120));
+    assert_eq!(bench.reply(&offer), "ignored unusable_address");
+    bench.offer(SERVER, OTHER);
+    let ack = narrow(bench.answer(ReplyKind::Ack, SERVER, OTHER, 120));
+    assert_eq!(bench.reply(&ack), "ignored unusable_address");
+    bench.ack(SERVER, OTHER);
+    bench.sleep();
+    // It is served by now.
+    bench.sleep();
+    let ack = narrow(bench.answer(ReplyKind::Ack, SERVER, OTHER, 120));
+    assert!(bench.reply(&ack).ends_with("renewed .211"));
+}

@@ -82,31 +82,7 @@ fn dhc_2_an_expired_record_is_asked_for_anew() {
         "expired .210, lost .210 Expired, DISCOVER .210"
     );
     assert_eq!(bench.offer(SERVER, ADDRESS), "REQUEST .210 of .1");
-    // Known: kube-vip may still announce it, and a probe would decline it.
-    assert_eq!(
-        bench.ack(SERVER, ADDRESS),
-        "record .210 until Some(240), bound .210"
-    );
-}
-
-#[test]
-fn dhc_5_after_a_minute_without_a_lease_the_address_is_probed() {
-    let mut bench = Bench::new(Some(record()));
-    bench.mono = secs(120);
-    bench.input(Input::Start);
-    bench.until(secs(181));
-    bench.mono = secs(181);
-    assert_eq!(bench.offer(SERVER, ADDRESS), "REQUEST .210 of .1");
-    assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
-}
-
-/// The host was down meanwhile, and the server is quick.
-#[test]
-fn dhc_5_the_minute_begins_with_the_recorded_expiry() {
-    let mut bench = Bench::new(Some(record()));
-    bench.mono = secs(3_600);
-    bench.input(Input::Start);
-    assert_eq!(bench.offer(SERVER, ADDRESS), "REQUEST .210 of .1");
+    // Another host may have it by now.
     assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
 }
 

@@ -225,6 +225,8 @@ struct World {
     probing: Probing,
     /// No fault since the lease began that may cost the address.
     keeps: Option<Ipv4Addr>,
+    /// What kube-vip still announces for the load balancer: the address that it had last.
+    announced: Option<Ipv4Addr>,
 }
 
 impl World {
@@ -249,6 +251,7 @@ impl World {
             is_link_up: true,
             probing: Probing::No,
             keeps: None,
+            announced: None,
         };
         world.servers[1].is_up = false;
         world.input(Input::Start);
@@ -299,6 +302,11 @@ impl World {
                 if self.probing == Probing::No {
                     self.is_sound = !self.is_forged;
                 }
+                if self.announced == Some(*address) {
+                    self.probing = Probing::No;
+                    self.input(Input::Own(*address));
+                    return;
+                }
                 if !self.is_link_up {
                     self.probing = Probing::Unsent;
                     self.input(Input::Unsent);
@@ -324,6 +332,7 @@ impl World {
             Output::Lost { address, loss } => {
                 let record = self.record.take().expect("nothing to lose");
                 assert_eq!(record.address, *address);
+                self.announced = (*loss != Loss::Conflict).then_some(*address);
                 self.discovers.clear();
                 self.selects.clear();
                 if *loss != Loss::Nak && *loss != Loss::Conflict {
@@ -343,6 +352,7 @@ impl World {
             Output::Event(Event::Declined { .. }) => {
                 self.probing = Probing::No;
                 self.keeps = None;
+                self.announced = None;
             }
             Output::Event(_) | Output::Ignored(_) => {}
         }

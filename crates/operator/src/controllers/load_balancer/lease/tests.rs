@@ -3,12 +3,13 @@ use super::*;
 use harvester_lb_api::IPAllocation;
 use harvester_lb_core::cached;
 use harvester_lb_fixtures::{
-    load_balancer, owned_by, record as pool_record, service, stored, vm_spec, with,
+    announced, load_balancer, owned_by, record as pool_record, service, stored, vm_spec, with,
 };
 use harvester_lb_ipam::{Ledger, Settings as LedgerSettings};
 use harvester_lb_object::Version;
 use serde_json::{Value, json};
 
+use crate::controllers::load_balancer::announcement;
 use crate::fake::{self, FakeApiServer};
 use crate::index::leader_state::LeaderState;
 
@@ -46,7 +47,8 @@ fn store(ctx: &Context, server: &FakeApiServer, records: &[Value]) {
         let name = Key::new("", name);
         ctx.index.observe_record(&name.name, &allocation);
         let stored = &ctx.index.stores.allocations;
-        stored.written(&name, Version(7), allocation);
+        let change = stored.written(&name, Version(7), allocation);
+        ctx.index.allocation_changed(&name, &change.unwrap());
     }
 }
 
@@ -148,20 +150,21 @@ async fn dhc_3_a_lost_lease_ends_the_service_of_one_that_stays_as_it_is() {
 
 #[tokio::test]
 async fn dhc_3_the_status_of_one_that_stays_as_it_is_does_not_keep_the_address_of_a_lost_lease() {
-    let lost = |mode: Mode, records: &[Value], address: &str| {
+    let of = |ipam: &str, mode: Mode, records: &[Value], address: &str| {
         let server = FakeApiServer::default();
         let ctx = fake::in_mode(server.client(), mode);
         ctx.index
             .become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
         store(&ctx, &server, records);
         let key = Key::new("n", "a");
-        let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+        let spec = with(vm_spec("web"), json!({"ipam": ipam}));
         let lb = with(
             load_balancer("n", "a", "u-a", &spec),
             json!({"status": {"address": address}}),
         );
         is_lost(&ctx, &key, &serde_json::from_value(lb).unwrap())
     };
+    let lost = |mode, records: &[Value], address| of("dhcp", mode, records, address);
     let (builtin, valid, over) = (Mode::Builtin, lease("Bound", A, 60), lease("Bound", A, -1));
     assert!(lost(builtin, std::slice::from_ref(&over), A));
     assert!(lost(builtin, &[lease("Pending", "", 0)], A));
@@ -172,4 +175,38 @@ async fn dhc_3_the_status_of_one_that_stays_as_it_is_does_not_keep_the_address_o
     );
     assert!(!lost(builtin, &[over], ""), "it says so already");
     assert!(!lost(Mode::KubeVip, &[], A), "kube-vip's client leases it");
+    // The edit of `ipam` is refused.
+    let pool = |records: &[Value]| of("pool", builtin, records, A);
+    assert!(pool(&[lease("Bound", A, -1)]));
+    assert!(!pool(&[lease("Bound", A, 60)]));
+    assert!(!pool(&[]), "its address is a pool's");
+    let has_another = [
+        lease("Releasing", B, -1),
+        pool_record(A, "p", "Bound", ("n", "a", "u-a")),
+    ];
+    assert!(!pool(&has_another));
+}
+
+/// Of one that has ended too: its address may be somebody else's by now, so kube-vip must not go on announcing it.
+#[tokio::test]
+async fn rel_4_kube_vip_is_not_left_with_the_address_of_an_ended_lease() {
+    let key = Key::new("n", "a");
+    for (records, expected) in [
+        (vec![lease("Releasing", A, 60)], true),
+        (vec![lease("Releasing", A, -1)], true),
+        (vec![lease("Releasing", B, -1)], false),
+        (vec![], false),
+    ] {
+        let server = FakeApiServer::default();
+        let ctx = fake::in_mode(server.client(), Mode::Builtin);
+        ctx.index
+            .become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
+        store(&ctx, &server, &records);
+        // It has an address of a pool by now.
+        let service = service(&owned_by("n", "a", "u-a"), "10.0.0.2");
+        let service = with(service, json!({"status": announced(A)}));
+        let service = serde_json::from_value(service).unwrap();
+        let is_behind = announcement::is_behind(&ctx, &key, &service);
+        assert_eq!(is_behind, expected, "{records:?}");
+    }
 }
