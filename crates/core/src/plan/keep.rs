@@ -5,6 +5,9 @@
 
 use std::time::Duration;
 
+use harvester_lb_object::Key;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+
 use crate::desired;
 use crate::plan::applied::Verdict;
 use crate::plan::goal::Keep;
@@ -17,33 +20,33 @@ use crate::spec::VmSpec;
 
 /// The plan of a load balancer that stays as it is.
 pub(super) fn plan<'a>(view: &View<'_>, keep: &'a Keep) -> Plan<'a> {
-    let mut plan = match (view.objects.slice, &keep.left) {
-        (Some(present), Some(group)) => {
-            let is_in_deletion = present.metadata.deletion_timestamp.is_some();
-            let delete = Step::Slice(Write::Delete(present.metadata.clone()));
-            let end = Step::HealthChecks(Probes::End);
-            // After the guard: from an old copy of the Service the health checks of a member would end.
-            let first = Guarded {
-                guards: vec![Guard::LeftGroup(group.clone())],
-                step: if is_in_deletion { end.clone() } else { delete },
-            };
-            let then = (!is_in_deletion).then(|| end.into());
-            let steps = [first].into_iter().chain(then).collect();
-            Plan::new(steps, OnFailure::Report, Report::Kept(keep, None))
-        }
-        _ => {
-            let endpoints = Endpoints::of(view, keep.check);
-            let is_known =
-                endpoints.served.is_checked() || !matches!(keep.check, CheckSource::Unchanged);
-            let served = endpoints.served.clone();
-            endpoints.plan(
-                OnFailure::Report,
-                Report::Kept(keep, is_known.then_some(served)),
-            )
-        }
+    let mut plan = if let (Some(present), Some(group)) = (view.objects.slice, &keep.left) {
+        let steps = leave(present, group);
+        Plan::new(steps, OnFailure::Report, Report::Kept(keep, None))
+    } else {
+        let endpoints = Endpoints::of(view, keep.check);
+        let served = &endpoints.served;
+        let is_unchanged = matches!(keep.check, CheckSource::Unchanged);
+        let is_known = !is_unchanged || served.is_checked() || served.backends.is_empty();
+        let report = Report::Kept(keep, is_known.then(|| served.clone()));
+        endpoints.plan(OnFailure::Report, report)
     };
     plan.extra_records.clone_from(&keep.extra_records);
     plan
+}
+
+/// Takes down the EndpointSlice of a group that the load balancer has left.
+fn leave(present: &EndpointSlice, group: &Key) -> Vec<Guarded> {
+    let is_in_deletion = present.metadata.deletion_timestamp.is_some();
+    let delete = Step::Slice(Write::Delete(present.metadata.clone()));
+    let end = Step::HealthChecks(Probes::End);
+    // After the guard: from an old copy of the Service the health checks of a member would end.
+    let delete = (!is_in_deletion).then_some(delete);
+    let mut steps: Vec<Guarded> = delete.into_iter().chain([end]).map(Guarded::from).collect();
+    if let Some(first) = steps.first_mut() {
+        first.guards.push(Guard::LeftGroup(group.clone()));
+    }
+    steps
 }
 
 /// The plan of a load balancer whose Service is in deletion and has to be gone before anything else is done: its endpoints follow (BE-6).
@@ -90,7 +93,7 @@ impl Endpoints {
     }
 
     /// A plan for them alone.
-    fn plan<'a>(self, on_failure: OnFailure, report: Report<'a>) -> Plan<'a> {
+    fn plan(self, on_failure: OnFailure, report: Report<'_>) -> Plan<'_> {
         Plan {
             verdicts: self.verdicts,
             postponed: self.postponed,

@@ -131,7 +131,7 @@ fn dhc_3_a_service_with_another_address_than_the_lease_goes_first() {
 fn dhc_3_while_a_finalizer_holds_the_service_its_endpoints_follow() {
     let mut world = world();
     world.walk(&leased(&world, LEASED), usize::MAX);
-    world.service = Some(held(service(LEASED, Some(LEASED))));
+    world.service = Some(held(&service(LEASED, Some(LEASED))));
     let goal = leased(&world, OTHER);
     assert_eq!(world.walk(&goal, usize::MAX).0, Vec::<String>::new());
     world.machines.clear();
@@ -140,8 +140,8 @@ fn dhc_3_while_a_finalizer_holds_the_service_its_endpoints_follow() {
 }
 
 /// A Service in deletion.
-pub(super) fn held(service: CachedService) -> CachedService {
-    let mut service = Service::clone(&service);
+pub(super) fn held(service: &CachedService) -> CachedService {
+    let mut service = Service::clone(service);
     let time = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
     service.metadata.deletion_timestamp = object::<ObjectMeta>(time).deletion_timestamp;
     cached::service(Ok(service)).unwrap()

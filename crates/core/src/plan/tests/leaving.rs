@@ -49,7 +49,7 @@ fn shr_7_while_a_finalizer_holds_the_service_of_one_that_joins_its_endpoints_fol
         .machines
         .extend([machine("vm1", "10.10.0.1", VmiState::Running)]);
     world.walk(&serve(&world.lb), usize::MAX);
-    world.service = Some(held(service(ADDRESS, Some(ADDRESS))));
+    world.service = Some(held(&service(ADDRESS, Some(ADDRESS))));
     let goal = secondary(&world);
     let holder = Owner::new("n", "web", "u-web");
     let sharing = Sharing::Secondary(Secondary {
