@@ -1,6 +1,7 @@
 //! Service, EndpointSlice and the rest of the status of a load balancer that has an address (sections 8 and 9).
 
 use harvester_lb_api::{Condition, WorkloadType, keys};
+use harvester_lb_object::is_dns_label;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -171,10 +172,17 @@ fn the_service(
             .is_none_or(std::collections::BTreeMap::is_empty),
         "its Service has a selector"
     );
-    let listeners = lb.object.spec.listeners.iter().flatten();
+    let listeners = lb.object.spec.listeners.as_deref().unwrap_or_default();
+    let is_alone = listeners.len() == 1;
+    let is_usable = |name: &str| is_dns_label(name) || is_alone && name.is_empty();
+    let names = listeners.iter().map(|it| it.name.as_deref());
+    // A port that cannot have the name of its listener gets another one.
+    let are_usable = names.map(Option::unwrap_or_default).all(is_usable);
+    let shown = |name: Option<&str>| name.filter(|_| are_usable).unwrap_or_default().to_owned();
     let mut expected: Vec<String> = listeners
+        .iter()
         .map(|listener| {
-            let name = listener.name.as_deref().unwrap_or_default();
+            let name = shown(listener.name.as_deref());
             let (port, target) = (listener.port, listener.backend_port);
             format!("{name} {port}/{} to {target}", listener.protocol)
         })
@@ -182,7 +190,11 @@ fn the_service(
     let ports = spec.ports.iter().flatten();
     let mut ports: Vec<String> = ports
         .map(|port| {
-            let name = port.name.as_deref().unwrap_or_default();
+            let name = if others.is_some() {
+                port.name.clone().unwrap_or_default()
+            } else {
+                shown(port.name.as_deref())
+            };
             let target = match &port.target_port {
                 Some(IntOrString::Int(target)) => target.to_string(),
                 Some(IntOrString::String(target)) => target.clone(),

@@ -92,7 +92,10 @@ where
         let event = match watching.next().await {
             Some(Ok(event)) => event,
             Some(Err(error)) => {
-                let was_accepted = matches!(error, watcher::Error::WatchError(_));
+                let was_accepted = matches!(
+                    error,
+                    watcher::Error::WatchError(_) | watcher::Error::WatchFailed(_)
+                );
                 let error = with_causes(&error);
                 warn!(kind, error, "watch interrupted, will retry");
                 health.failed(&error, was_accepted);

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use harvester_lb_api::{IPPoolSpec, Range, Selector, Tuple};
 use harvester_lb_ipam::{IntervalSet, OwnerId, PoolRanges, RangeSpec, addr};
+use harvester_lb_object::is_dns_label;
 use serde_json::{Map, Value};
 
 /// Name of the ConfigMaps.
@@ -279,14 +280,7 @@ fn address(family: IpAddr, bits: u128) -> IpAddr {
 
 /// Whether a text can be the name of an object of any kind: a DNS subdomain.
 fn is_object_name(text: &str) -> bool {
-    let is_label = |label: &str| {
-        let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-        !label.is_empty()
-            && label.bytes().all(inner)
-            && !label.starts_with('-')
-            && !label.ends_with('-')
-    };
-    text.len() <= NAME_LIMIT && text.split('.').all(is_label)
+    text.len() <= NAME_LIMIT && text.split('.').all(is_dns_label)
 }
 
 /// An announced address, and the Service that had it.

@@ -23,6 +23,7 @@ use harvester_lb_controller_kit::lease::{Candidate, End, Leadership};
 use harvester_lb_controller_kit::preflight::{self, RequiredPermission};
 use harvester_lb_controller_kit::telemetry;
 use harvester_lb_controller_kit::watch;
+use harvester_lb_controller_kit::watch_health::Watches;
 use harvester_lb_controller_kit::writer::Writer;
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_object::Key;
@@ -96,19 +97,16 @@ impl Readiness for Progress {
         let Some(ctx) = self.current.read().as_ref().map(|it| it.context()) else {
             return Vec::new();
         };
-        let mut lines = ctx.metrics.client.watches.failing();
-        lines.extend(refusals(&ctx.refused_writes.all()));
-        lines
+        remarks(&ctx.metrics.client.watches, &ctx.refused_writes.all())
     }
 }
 
-/// The first objects, by kind and name, that the API server refuses to write (RUN-1), one a line.
-fn refusals(refused: &[(String, Key)]) -> Vec<String> {
-    let mut lines: Vec<String> = refused
-        .iter()
-        .take(REMARKS)
-        .map(|(kind, key)| format!("the API server refuses to write {kind} {key}"))
-        .collect();
+/// The watches that are failing (RUN-2), and the first objects, by kind and name, that the API server refuses to write (RUN-1), one a
+/// line.
+fn remarks(watches: &Watches, refused: &[(String, Key)]) -> Vec<String> {
+    let mut lines = watches.failing();
+    let first = refused.iter().take(REMARKS);
+    lines.extend(first.map(|(kind, key)| format!("the API server refuses to write {kind} {key}")));
     if refused.len() > REMARKS {
         lines.push(format!("and {} more", refused.len() - REMARKS));
     }

@@ -205,8 +205,7 @@ async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<
     let after = MetricsSnapshot::read(world, NODE).await?;
     let lists = |f: &MetricsSnapshot| {
         f.sum("harvester_lb_api_requests_total", |s| {
-            // One of IPAllocations each minute is no sign of a watch that lists again (RUN-3).
-            s.label("verb") == "list" && s.label("resource") != "ipallocations"
+            s.label("verb") == "list"
         })
     };
     report.row(
@@ -223,7 +222,8 @@ async fn unimportant(world: &Arc<World>, report: &mut Report) -> anyhow::Result<
             "",
             lists(&after) - lists(&before),
         )
-        .at_most(0.0),
+        // That of each minute, which shows a restore of etcd (RUN-3).
+        .at_most(1.0),
     );
     drop(fake_kube_vip);
     clean(world).await

@@ -6,14 +6,17 @@ use std::time::Duration;
 use harvester_lb_e2e::read::{allocated, endpoints, ready};
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{record, subnet, with};
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
+use super::sharing::naming;
 use super::support::{RuleHelpers, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
         rec_1_cluster_type_is_an_address_only,
         section_8_3_the_example,
+        section_8_2_endpoints_follow_while_a_name_is_refused,
         rec_2_the_address_is_what_the_service_reports,
         be_7_no_ipv6_address_for_virtual_machines,
     ]
@@ -232,6 +235,51 @@ async fn section_8_3_the_example(world: Arc<World>) -> anyhow::Result<()> {
         status.backend_servers,
         Some(vec!["10.10.1.7".into(), "10.10.1.8".into()])
     );
+    Ok(())
+}
+
+/// The API server refuses the Service, and would refuse each change of the EndpointSlice.
+async fn section_8_2_endpoints_follow_while_a_name_is_refused(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let (ns, pool) = ("names", "names");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.131.0.0/24")]).await?;
+    let machine = json!({"app": "web"});
+    let [one, two] = ["10.231.0.7", "10.231.0.8"];
+    world.fake_vmi(ns, "v", machine.clone(), Some(one)).await?;
+    world.announced(ns, "web", vm(pool, "web")).await?;
+    let named = |name: &str| {
+        let listener = json!({"name": name, "port": 80, "protocol": "TCP", "backendPort": 8080});
+        json!({"spec": {"listeners": [listener]}})
+    };
+    world.merge(&world.lbs(ns), "web", named("HTTP")).await?;
+    world.lb_reason(ns, "web", "ApiError").await?;
+    world.fake_vmi(ns, "w", machine, Some(two)).await?;
+    world.ready_endpoints(ns, "web", &[one, two]).await?;
+    world.vmis(ns).delete("v", &DeleteParams::default()).await?;
+    world.ready_endpoints(ns, "web", &[two]).await?;
+    world.merge(&world.lbs(ns), "web", named("https")).await?;
+    world.lb_reason(ns, "web", "Ready").await?;
+    // Who shares an address has other names in the Service (SHR-3).
+    let mut other = vm(pool, "web");
+    other["listeners"] = named("WEB_1")["spec"]["listeners"].clone();
+    other["listeners"][0]["port"] = json!(81);
+    world.lb_with(naming(ns, "other", "web"), other).await?;
+    world.lb_reason(ns, "other", "Ready").await?;
+    world.merge(&world.lbs(ns), "web", named("HTTP")).await?;
+    let names = |wanted: &'static [&'static str]| {
+        world.service_until(ns, "web", "the names of its ports", move |service| {
+            let ports = service.spec.iter().flat_map(|s| s.ports.iter().flatten());
+            let names = ports.map(|port| port.name.as_deref().unwrap_or_default());
+            names.eq(wanted.iter().copied())
+        })
+    };
+    names(&["80-tcp", "81-tcp"]).await?;
+    // The last one that shares it goes: it still cannot have its own name.
+    world.delete_lb(ns, "other").await?;
+    names(&["80-tcp"]).await?;
+    world.lb_reason(ns, "web", "Ready").await?;
     Ok(())
 }
 

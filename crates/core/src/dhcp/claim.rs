@@ -162,10 +162,9 @@ impl ServiceView {
         })
     }
 
-    /// DHC-5: the addresses for which kube-vip may answer ARP because of it: those that it shows, and what kube-vip's own client has leased.
+    /// DHC-5: the addresses for which kube-vip may answer ARP because of it. What its annotation names may be a wish.
     pub fn announced(&self) -> impl Iterator<Item = Ipv4Addr> {
-        let leased = self.kube_vip_address.filter(|_| self.is_kube_vips);
-        self.shown.iter().copied().chain(leased)
+        self.shown.iter().copied()
     }
 
     /// DHC-4: whether it serves this address, or may.

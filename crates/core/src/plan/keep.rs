@@ -10,7 +10,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::desired;
 use crate::plan::applied::Verdict;
-use crate::plan::goal::Keep;
+use crate::plan::goal::{Address, Keep};
 use crate::plan::health::{CheckSource, Health, Paced, Served};
 use crate::plan::outline::{OnFailure, Plan};
 use crate::plan::report::{self, Report};
@@ -49,13 +49,26 @@ fn leave(present: &EndpointSlice, group: &Key) -> Vec<Guarded> {
     steps
 }
 
-/// The plan of a load balancer whose Service is in deletion and has to be gone before anything else is done: its endpoints follow (BE-6).
+/// The plan of a load balancer whose Service is in deletion and has to be gone before anything else is done: its backends follow, and
+/// the ports of its EndpointSlice stay.
 pub(super) fn while_service_goes<'a>(view: &View<'_>, vm: &VmSpec) -> Plan<'a> {
     let endpoints = Endpoints::of(view, CheckSource::from(vm.check));
     endpoints.plan(OnFailure::Stop, Report::None(Next::Resync))
 }
 
-/// The existing endpoints, without those that are gone, and nothing else. Also of an EndpointSlice that a finalizer holds in deletion:
+/// The plan of a load balancer whose ports the API server refuses: it would refuse the endpoints with them (BE-6).
+pub(super) fn while_refused<'a>(
+    view: &View<'_>,
+    vm: &VmSpec,
+    address: &Address,
+    why: &str,
+) -> Plan<'a> {
+    let status = report::refused(view, vm, address, why);
+    let endpoints = Endpoints::of(view, CheckSource::from(vm.check));
+    endpoints.plan(OnFailure::Report, Report::fixed(status, Next::Backoff))
+}
+
+/// The backends of a view in the existing EndpointSlice, of which nothing else changes (BE-6). Also of an EndpointSlice that a finalizer holds in deletion:
 /// kube-proxy uses it until it is gone.
 struct Endpoints {
     served: Served,
@@ -69,10 +82,14 @@ impl Endpoints {
     fn of(view: &View<'_>, source: CheckSource) -> Self {
         let health = Health::of(view, source);
         let Some(present) = view.objects.slice else {
-            // Nothing is served, so nothing is probed.
+            // Nothing is served, so nothing is probed. A health check that cannot be read could not be begun again.
+            let probes = match source {
+                CheckSource::Unchanged => Probes::Unchanged,
+                CheckSource::None | CheckSource::HealthCheck(_) => Probes::End,
+            };
             return Self {
                 served: health.served(Vec::new()),
-                steps: vec![Step::HealthChecks(Probes::End).into()],
+                steps: vec![Step::HealthChecks(probes).into()],
                 verdicts: Vec::new(),
                 postponed: None,
             };

@@ -139,7 +139,7 @@ pub(super) fn group_name_taken<'a>(
 ) -> Plan<'a> {
     let group = Key::new(&view.objects.key.namespace, group);
     let message = telling::group_name_taken(&group.name);
-    let guards = vec![Guard::LeftGroup(group)];
+    let guards = vec![Guard::CaughtUp, Guard::LeftGroup(group)];
     without_service(view, vm, address, guards, message)
 }
 

@@ -82,12 +82,7 @@ fn wv_1_to_wv_5_what_is_refused_says_where_and_what() {
         (
             "WV-2, no name counts as a name",
             json!([{"port": 80, "backendPort": 80}, listener("", "TCP", 81, 81)]),
-            "spec.listeners[1].name is \"\", as another listener's: names must differ; spec.listeners[0].name is \"\": each of several listeners needs a name; spec.listeners[1].name is \"\": each of several listeners needs a name",
-        ),
-        (
-            "name",
-            json!([listener("web_1", "TCP", 80, 80)]),
-            "spec.listeners[0].name is \"web_1\": it must be at most 63 lower case letters, digits and hyphens, with no hyphen at either end",
+            "spec.listeners[1].name is \"\", as another listener's: names must differ",
         ),
         (
             "WV-3",
@@ -161,6 +156,10 @@ fn wv_2_to_wv_4_what_is_alike_but_not_the_same_is_served() {
         (
             "WV-3, TCP 53 and UDP 53",
             json!([listener("a", "TCP", 53, 53), listener("b", "UDP", 53, 53)]),
+        ),
+        (
+            "WV-2, one without a name",
+            json!([listener("a", "TCP", 80, 80), {"port": 81, "backendPort": 81}]),
         ),
         (
             "WV-4 is the webhook's alone: a Service can carry it, and an object older than the rule keeps working",

@@ -214,7 +214,7 @@ fn wv_2_names_are_unique() {
 
 #[test]
 fn section_8_2_a_port_of_a_service_can_have_the_name() {
-    use Severity::{Refuse, Warn};
+    use Severity::{Accept, Warn};
     let long = "x".repeat(64);
     let named = |name: &str| listener(name, "TCP", 80, 8080);
     for (name, is_usable) in [
@@ -231,7 +231,7 @@ fn section_8_2_a_port_of_a_service_can_have_the_name() {
     ] {
         let found = validate(&lb(&json!({"listeners": [named(name)]})));
         let field = "spec.listeners[0].name".to_owned();
-        let expected = (!is_usable).then(|| ("8.2", field, name.to_owned(), Warn, Refuse));
+        let expected = (!is_usable).then(|| ("8.2", field, name.to_owned(), Warn, Accept));
         assert_eq!(rows(&found), Vec::from_iter(expected), "{name}");
     }
     let listeners = json!([named(""), listener("https", "TCP", 443, 8443)]);
@@ -372,9 +372,8 @@ fn was_served(lb: &LoadBalancer) -> bool {
             } else {
                 l.protocol.as_str()
             };
-            let name = l.name.clone().unwrap_or_default();
-            let is_unnamed = name.is_empty() && listeners.len() > 1;
-            !is_unnamed && names.insert(name) && served.insert((protocol.to_owned(), l.port))
+            names.insert(l.name.clone().unwrap_or_default())
+                && served.insert((protocol.to_owned(), l.port))
         })
         && lb
             .spec

@@ -42,7 +42,7 @@ pub enum Violation {
         /// The name.
         value: String,
     },
-    /// A name that no port of a Service can have (section 8.2).
+    /// A name that no port of a Service can have (section 8.2). One that shares an address has other names there (SHR-3).
     #[error("spec.listeners[{index}].name is {value:?}: {problem}")]
     UnusableName {
         /// Index of the listener.
@@ -265,7 +265,8 @@ impl Violation {
             )
             | (Self::CheckPortMismatch { .. }, Consumer::Operator) => Severity::Warn,
             (
-                Self::DuplicateBackendPort { .. }
+                Self::UnusableName { .. }
+                | Self::DuplicateBackendPort { .. }
                 | Self::CheckNumber { .. }
                 | Self::SharedAddress(_)
                 | Self::Immutable { .. },

@@ -375,13 +375,13 @@ impl Port {
         let index = &self.around.index;
         let holder = index.holder(uid, address);
         let owner = self.clients.owner(uid);
-        let answer = if holder.is_some_and(|holder| holder.conflict() == Conflict::Twin) {
+        let is_own = || owner.is_some_and(|owner| index.is_announced_for(&owner.id, address));
+        let answer = match holder.map(|holder| holder.conflict()) {
             // It may answer the probe, and a DECLINE would end its lease.
-            Some(Command::Held(address, Conflict::Twin))
-        } else if owner.is_some_and(|owner| index.is_announced_for(&owner.id, address)) {
-            Some(Command::Own(address))
-        } else {
-            None
+            Some(Conflict::Twin) => Some(Command::Held(address, Conflict::Twin)),
+            // The binding would be declined at once, and the pauses between declined ones would not grow.
+            Some(_) => None,
+            None => is_own().then_some(Command::Own(address)),
         };
         if let Some(command) = answer {
             let now = self.clocks.now();

@@ -29,7 +29,7 @@ use crate::dhcp::metrics::Metrics;
 use crate::dhcp::permissions::REQUIRED;
 use crate::dhcp::upkeep;
 use crate::runtime::dhcp::current::Current;
-use crate::runtime::{preflight, process_metrics, refusals, restore_check, signals};
+use crate::runtime::{preflight, process_metrics, remarks, restore_check, signals};
 
 mod clients;
 mod current;
@@ -63,9 +63,7 @@ impl Readiness for Progress {
         let Some(ctx) = self.current.read().as_ref().map(|it| it.get()) else {
             return Vec::new();
         };
-        let mut lines = ctx.metrics.client.watches.failing();
-        lines.extend(refusals(&ctx.refused_writes.all()));
-        lines
+        remarks(&ctx.metrics.client.watches, &ctx.refused_writes.all())
     }
 }
 

@@ -18,8 +18,8 @@ use kube::{Api, Client, Resource};
 use tracing::debug;
 
 /// Lists IPAllocations each `interval`, until the answer proves that etcd was restored. They are the kind that operator, webhook
-/// and DHCP process all watch, into `store`, and one of them is small. A request that fails, or is not answered in time, proves
-/// nothing.
+/// and DHCP process all watch, into `store`, and one of them is small. A second list has to confirm it. A request that fails, or is not
+/// answered in time, proves nothing.
 ///
 /// A restore is missed if the restored etcd reaches the version of before within an interval: if the backup is as recent as
 /// that. Its watches then go on from there, and may have missed what came in between.
@@ -30,18 +30,26 @@ pub(super) async fn run<V>(client: Client, store: Arc<Store<V>>, interval: Durat
     let kind = IPAllocation::kind(&());
     // The version of the last list is that of objects of all kinds, and newer than the last change of a quiet one.
     let mut listed = Version::default();
+    let mut is_suspected = false;
     loop {
-        tokio::time::sleep(interval).await;
+        if !is_suspected {
+            tokio::time::sleep(interval).await;
+        }
         let known = store.newest_watched().max(listed);
         match bounded(all.list_metadata(&params)).await {
             Ok(list) => {
                 let version = list.metadata.resource_version;
-                if let Some(proof) = Restored::proven_by_list(&kind, known, version.as_deref()) {
-                    return proof;
+                let proof = Restored::proven_by_list(&kind, known, version.as_deref());
+                match proof {
+                    Some(proof) if is_suspected => return proof,
+                    proof => is_suspected = proof.is_some(),
                 }
                 listed = listed.max(Version::parse(version.as_deref()));
             }
-            Err(error) => debug!(%error, "not checked whether etcd was restored"),
+            Err(error) => {
+                is_suspected = false;
+                debug!(%error, "not checked whether etcd was restored");
+            }
         }
     }
 }
@@ -117,7 +125,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn run_3_a_list_older_than_what_the_watch_has_delivered_ends_the_process() {
-        let (proof, after) = proof(vec![List::At("40")]).await;
+        let (proof, after) = proof(vec![List::At("40"), List::At("40")]).await;
         assert_eq!((proof.was, proof.now), (Version(50), Version(40)));
         assert_eq!(after, INTERVAL);
     }
@@ -133,8 +141,10 @@ mod tests {
             List::Unanswered,
             List::At("100"),
             List::At("95"),
+            List::At("95"),
         ];
-        let count = u32::try_from(lists.len()).unwrap();
+        // The last confirms the one before at once.
+        let count = u32::try_from(lists.len() - 1).unwrap();
         let (proof, after) = proof(lists).await;
         assert_eq!((proof.was, proof.now), (Version(100), Version(95)));
         let limit = Duration::from_secs(15);

@@ -5,23 +5,24 @@ use std::net::IpAddr;
 use harvester_lb_api::{LoadBalancer, keys, meta};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::address_move::{ObservedService, Shown};
-use harvester_lb_core::cached::{self, CachedService};
+use harvester_lb_core::cached::{self, Allocation, CachedService};
+use harvester_lb_core::dhcp::record;
 use harvester_lb_core::plan::{self, Address, Objects};
 use harvester_lb_core::{detail_events, readiness};
-use harvester_lb_ipam::{Phase, addr};
+use harvester_lb_ipam::{Phase, Uid, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use tokio::time::{Duration, Instant};
 use tracing::info;
 
+use crate::clock;
 use crate::context::Context;
 use crate::index::leader_ops::ObservedMove;
 
 /// Longest name of a Node.
 const NODE_NAME_LIMIT: usize = 253;
 
-/// Updates the move of a Service that asks for this address. Returns the remaining time until it is to be recreated; `None` if it
-/// need not be (REL-4). Each copy is to be observed in the order of their versions.
+/// Updates the move of a Service that asks for this address (REL-4). The copies are to be observed in the order of their versions.
 ///
 /// kube-vip can miss a change of a Service's address, and some versions ignore each. Recreating the Service helps.
 pub fn observe_move(
@@ -29,25 +30,18 @@ pub fn observe_move(
     key: &Key,
     service: &Service,
     address: &Address,
-) -> Option<Duration> {
+) -> ObservedMove {
     let observed = ObservedService {
         uid: service.metadata.uid.as_deref().unwrap_or_default(),
         desired: &address.load_balancer_ip,
         shown: shown(ctx, key, service, address),
     };
     let limits = ctx.timings.move_limits();
-    let ObservedMove {
-        remaining,
-        outcome,
-        history,
-    } = ctx.index.observe_move(key, &observed, &limits);
-    if let Some(outcome) = outcome {
-        info!(lb = %key, ?outcome, ?history, "kube-vip announces the changed address");
+    let observed = ctx.index.observe_move(key, &observed, &limits);
+    if let Some(outcome) = observed.outcome {
+        info!(lb = %key, ?outcome, history = ?observed.history, "kube-vip announces the changed address");
     }
-    if remaining == Some(Duration::ZERO) {
-        info!(lb = %key, address = address.load_balancer_ip, ?history, "Service still shows the previous address, recreating it");
-    }
-    remaining
+    observed
 }
 
 /// Updates the move of a Service to its address, and deletes it if kube-vip has ignored the change for too long; the event of the
@@ -58,8 +52,12 @@ pub async fn move_on(
     service: &CachedService,
     address: &Address,
 ) -> Result<Option<Duration>, WriteError> {
-    let remaining = observe_move(ctx, key, service, address);
+    let ObservedMove {
+        remaining, history, ..
+    } = observe_move(ctx, key, service, address);
     if remaining == Some(Duration::ZERO) {
+        let address = &address.load_balancer_ip;
+        info!(lb = %key, address, ?history, "Service still shows the previous address, recreating it");
         let objects = Objects {
             key,
             service: Some(service),
@@ -107,15 +105,25 @@ pub fn is_behind(ctx: &Context, key: &Key, service: &Service) -> bool {
 }
 
 /// Whether a load balancer of this name has the record of a lease with this address. The lease is given back once the Service has left the
-/// address (DHC-4); one that has ended may be somebody else's by now. `is_own_excepted`: kube-vip asks a server for the address that the
-/// load balancer itself had (DHC-6).
-fn is_leased(ctx: &Context, key: &Key, address: IpAddr, is_own_excepted: bool) -> bool {
-    let lb = ctx.index.stores.lbs.get(key);
-    let own = lb.and_then(|lb| lb.meta().uid.clone());
-    let leases = ctx.index.leases_of(key).into_iter();
-    leases
-        .filter(|(_, leased)| *leased == address)
-        .any(|(uid, _)| !is_own_excepted || own.as_deref() != Some(&uid.to_string()))
+/// address (DHC-4); one that has ended may be somebody else's by now. `is_kube_vips`: kube-vip's own client has the address from a server,
+/// which gives it the one that the load balancer itself had (DHC-6), or one whose lease has ended.
+fn is_leased(ctx: &Context, key: &Key, address: IpAddr, is_kube_vips: bool) -> bool {
+    let stores = &ctx.index.stores;
+    let own = stores.lbs.get(key).and_then(|lb| lb.meta().uid.clone());
+    let now = clock::now();
+    let is_valid = |uid: &Uid| {
+        let name = Key::new("", record::name(uid));
+        match stores.allocations.get(&name).as_deref() {
+            Some(Allocation::Lease(record)) => {
+                let held = record.spec.phase.lease();
+                held.is_some_and(|held| !held.is_expired(now))
+            }
+            _ => false,
+        }
+    };
+    let is_anothers = |uid: &Uid| own.as_deref() != Some(&uid.to_string()) && is_valid(uid);
+    let mut leases = ctx.index.leases_of(key).into_iter();
+    leases.any(|(uid, leased)| leased == address && (!is_kube_vips || is_anothers(&uid)))
 }
 
 /// Publishes an Event if another node announces the address than before, as far as the budget for such Events allows; all are

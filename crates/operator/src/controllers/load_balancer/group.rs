@@ -121,15 +121,13 @@ impl Group {
     }
 
     /// Why a load balancer with these ports has to wait although it may share the address: somebody else has a Service of the name, or
-    /// the Service has another port under one of its names. Who owns the record of the address keeps that all the same, while the name
-    /// is somebody else's: nobody else has it, and it is served once the name is free.
-    pub fn hindrance(&self, lb: &LoadBalancer) -> Option<(&'static str, String)> {
+    /// the Service has another port under one of its names. `is_holder`: it is to own the record of the address. Then it keeps that while
+    /// the name is somebody else's: nobody else has it, and it is served once the name is free.
+    pub fn hindrance(&self, lb: &LoadBalancer, is_holder: bool) -> Option<(&'static str, String)> {
         let service = self.service.as_deref()?;
         let name = &self.key.name;
         let vm = spec::check(lb).ok()?.vm?;
         if self.is_name_taken() {
-            let owner = spec::owner(&lb.metadata);
-            let is_holder = self.records.iter().any(|it| it.spec.owner == owner);
             return (!is_holder).then(|| (status::NAME_CONFLICT, telling::group_name_taken(name)));
         }
         service::has_name_of(service, &vm.ports).then(|| {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use harvester_lb_api::{LoadBalancer, LoadBalancerSpec, keys};
+use harvester_lb_api::{LoadBalancer, WorkloadType, keys};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Allocation, CachedService};
 use harvester_lb_core::desired::{self, Ownership};
@@ -101,7 +101,7 @@ pub fn is_lost(ctx: &Context, key: &Key, lb: &LoadBalancer) -> bool {
     let lease = seen.record().map(|record| &record.spec);
     // An edit that is refused may ask for an address of a pool, which it has not got (ALC-10).
     let has_one = lease.is_some() && !ctx.index.holds_address(key);
-    if !asks_for_lease(&lb.spec) && !has_one {
+    if !is_of_lease(lb) && !has_one {
         return false;
     }
     let serving = serving(ctx.index.settings.dhcp_mode, lease, false, clock::now());
@@ -109,7 +109,7 @@ pub fn is_lost(ctx: &Context, key: &Key, lb: &LoadBalancer) -> bool {
 }
 
 /// DHC-3: ends the Service of a load balancer that stays as it is, once its lease is lost. Its address may be somebody else's.
-/// `spec`: whether its spec asks for a lease; `None` if that cannot be told.
+/// `lb`: whether its address is that of a lease; `None` if that cannot be told.
 ///
 /// # Errors
 /// Those of the requests; `Conflict` if there is a lease again.
@@ -117,7 +117,7 @@ pub async fn end_lost(
     ctx: &Context,
     key: &Key,
     meta: &ObjectMeta,
-    spec: Option<&LoadBalancerSpec>,
+    lb: Option<&LoadBalancer>,
 ) -> Result<(), WriteError> {
     let service = ctx.index.stores.services.get(key);
     let objects = Objects {
@@ -153,9 +153,8 @@ pub async fn end_lost(
         Some(_) => true,
         // Somebody has deleted the record; the DHCP process renews no lease without one.
         None => {
-            let asks = spec.is_some_and(asks_for_lease);
             let mode = ctx.index.settings.dhcp_mode;
-            seen.stored.is_none() && asks && mode == Mode::Builtin
+            seen.stored.is_none() && lb.is_some_and(is_of_lease) && mode == Mode::Builtin
         }
     };
     if is_lost {
@@ -165,6 +164,13 @@ pub async fn end_lost(
         ctx.client.delete::<Service>(key, from).await?;
     }
     Ok(())
+}
+
+/// Whether a load balancer asks for a lease. The status tells of one whose spec asks for an address of a pool by an edit that is refused:
+/// it says DHCP until it has that address.
+fn is_of_lease(lb: &LoadBalancer) -> bool {
+    let is_vm = lb.spec.workload() == WorkloadType::Vm;
+    asks_for_lease(&lb.spec) || is_vm && status::allocated(lb) == Some(keys::DHCP_ADDRESS)
 }
 
 /// Whether kube-vip's DHCP client works for a Service, or will.

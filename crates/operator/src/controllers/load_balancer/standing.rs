@@ -193,7 +193,7 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
         let role = snapshot.roles.get(&*key.name);
         ctx.index.saw_role(named, key, role);
         match (role, snapshot.record.filter(|_| !snapshot.is_unnamed)) {
-            (Some(Role::Member { .. }), Some(_)) => match asked.hindrance(lb) {
+            (Some(Role::Member { is_holder }), Some(_)) => match asked.hindrance(lb, *is_holder) {
                 None => return Standing::Member(named.clone()),
                 hindrance => refusal = hindrance,
             },

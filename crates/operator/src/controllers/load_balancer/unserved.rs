@@ -68,7 +68,7 @@ pub async fn deleting(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<Req
     } else {
         Ok(Requeue::AwaitChange)
     };
-    let lost = lease::end_lost(ctx, key, &lb.metadata, Some(&lb.spec)).await;
+    let lost = lease::end_lost(ctx, key, &lb.metadata, Some(lb)).await;
     let next = drop_finalizers(ctx, key, lb).await?;
     lost.and(updated).map(|_| next)
 }
@@ -127,7 +127,7 @@ pub async fn refused(
     });
     let walked = walk(ctx, key, lb, &goal, key).await;
     let kept = keep_address(ctx, key, lb).await;
-    let lost = lease::end_lost(ctx, key, &lb.metadata, Some(&lb.spec)).await;
+    let lost = lease::end_lost(ctx, key, &lb.metadata, Some(lb)).await;
     kept.and(lost).and(walked)
 }
 

@@ -352,15 +352,16 @@ async fn dhc_5_what_kube_vip_announces_for_a_load_balancer_is_its_own() {
     assert!(!index.is_announced_for(&id("api"), ADDRESS));
     // kube-vip sees later than this process that the Service shows it no more, or is gone.
     let other = Ipv4Addr::new(192, 168, 100, 8);
-    let kube_vips = |is_kube_vips| ServiceView {
-        is_kube_vips,
+    let kube_vips = |shown: &[Ipv4Addr]| ServiceView {
+        is_kube_vips: true,
+        shown: shown.to_vec(),
         kube_vip_address: Some(other),
         ..ServiceView::default()
     };
-    put(2, kube_vips(false));
+    put(2, kube_vips(&[]));
     assert!(index.is_announced_for(&id("web"), ADDRESS));
-    assert!(!index.is_announced_for(&id("web"), other));
-    put(3, kube_vips(true));
+    assert!(!index.is_announced_for(&id("web"), other), "a wish");
+    put(3, kube_vips(&[other]));
     let change = services.forget(&key, Version(3));
     index.service_changed(&key, &change.unwrap());
     assert!(index.is_announced_for(&id("web"), other));

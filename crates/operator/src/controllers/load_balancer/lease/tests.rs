@@ -55,23 +55,26 @@ fn store(ctx: &Context, server: &FakeApiServer, records: &[Value]) {
 /// Whether the Service of a load balancer that stays as it is ends. It asks for `served`; these IPAllocations are in the store and in
 /// the API server.
 async fn ends(mode: Mode, records: &[Value], served: &str) -> bool {
+    let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+    let lb = load_balancer("n", "a", "u-a", &spec);
+    one_ends(&lb, mode, records, served).await
+}
+
+/// The same of this load balancer.
+async fn one_ends(lb: &Value, mode: Mode, records: &[Value], served: &str) -> bool {
     let server = FakeApiServer::default();
     let ctx = fake::in_mode(server.client(), mode);
     ctx.index
         .become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
     let key = Key::new("n", "a");
-    let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
-    let lb = stored(load_balancer("n", "a", "u-a", &spec), "u-a", 5);
-    let lb: LoadBalancer = serde_json::from_value(lb).unwrap();
+    let lb: LoadBalancer = serde_json::from_value(stored(lb.clone(), "u-a", 5)).unwrap();
     let object = stored(service(&owned_by("n", "a", "u-a"), served), "u-service", 6);
     server.put(SERVICE, object.clone());
     let decoded = cached::service(Ok(serde_json::from_value(object).unwrap())).unwrap();
     let services = &ctx.index.stores.services;
     services.written(&key, Version(6), decoded);
     store(&ctx, &server, records);
-    end_lost(&ctx, &key, &lb.metadata, Some(&lb.spec))
-        .await
-        .unwrap();
+    end_lost(&ctx, &key, &lb.metadata, Some(&lb)).await.unwrap();
     server.get(SERVICE).is_none()
 }
 
@@ -99,7 +102,7 @@ async fn alc_10_a_pool_s_address_that_only_the_api_server_knows_of_ends_no_servi
     server.put(&format!("{RECORDS}/{A}"), stored(pools, "u-pool", 8));
     let lb = stored(load_balancer("n", "a", "u-a", &vm_spec("web")), "u-a", 5);
     let lb: LoadBalancer = serde_json::from_value(lb).unwrap();
-    let ended = end_lost(&ctx, &key, &lb.metadata, Some(&lb.spec)).await;
+    let ended = end_lost(&ctx, &key, &lb.metadata, Some(&lb)).await;
     assert!(matches!(ended, Err(WriteError::Conflict(_))), "{ended:?}");
     assert!(server.get(SERVICE).is_some());
 }
@@ -145,6 +148,17 @@ async fn dhc_3_a_lost_lease_ends_the_service_of_one_that_stays_as_it_is() {
     for (mode, records, served, expected) in cases {
         let ended = ends(mode, &records, served).await;
         assert_eq!(ended, expected, "{mode:?} {served} {records:?}");
+    }
+    // The edit of `ipam` is refused: only the status tells that its address is a lease.
+    for (status, expected) in [
+        (json!({}), false),
+        (json!({"allocatedAddress": {"ip": "0.0.0.0"}}), true),
+        (json!({"allocatedAddress": {"ip": "10.0.0.2"}}), false),
+    ] {
+        let lb = load_balancer("n", "a", "u-a", &vm_spec("web"));
+        let lb = with(lb, json!({"status": status}));
+        let ended = one_ends(&lb, builtin, &[], A).await;
+        assert_eq!(ended, expected, "{status}");
     }
 }
 
@@ -208,5 +222,39 @@ async fn rel_4_kube_vip_is_not_left_with_the_address_of_an_ended_lease() {
         let service = serde_json::from_value(service).unwrap();
         let is_behind = announcement::is_behind(&ctx, &key, &service);
         assert_eq!(is_behind, expected, "{records:?}");
+    }
+}
+
+/// The server gives kube-vip's client an address whose lease has ended, and not one that an earlier load balancer of the name still has.
+#[tokio::test]
+async fn rel_4_what_kube_vip_has_leased_itself_is_not_moved_away_from() {
+    let key = Key::new("n", "a");
+    let of_earlier = |seconds: i64| {
+        let owner = json!({"namespace": "n", "name": "a", "uid": "u-b"});
+        with(
+            lease("Bound", A, seconds),
+            json!({"metadata": {"name": "dhcp-u-b"}, "spec": {"owner": owner}}),
+        )
+    };
+    for (record, expected) in [
+        (of_earlier(60), Some(Duration::from_secs(3))),
+        (of_earlier(-1), None),
+        (lease("Bound", A, 60), None),
+    ] {
+        let server = FakeApiServer::default();
+        let ctx = fake::in_mode(server.client(), Mode::KubeVip);
+        ctx.index
+            .become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
+        let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+        let lb = stored(load_balancer("n", "a", "u-a", &spec), "u-a", 5);
+        let lb = cached::Lb::valid(serde_json::from_value(lb).unwrap());
+        ctx.index.stores.lbs.written(&key, Version(5), lb);
+        store(&ctx, &server, std::slice::from_ref(&record));
+        let service = service(&owned_by("n", "a", "u-a"), keys::DHCP_ADDRESS);
+        let service = with(service, json!({"status": announced(A)}));
+        let service = cached::service(Ok(serde_json::from_value(service).unwrap())).unwrap();
+        let address = Address::by_dhcp(Vec::new(), None, None);
+        let observed = announcement::observe_move(&ctx, &key, &service, &address);
+        assert_eq!(observed.remaining, expected, "{record}");
     }
 }
