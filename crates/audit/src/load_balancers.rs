@@ -9,7 +9,7 @@ use crate::meta::requested;
 use crate::objects::{Lb, Objects};
 use crate::ranges::Ranges;
 use crate::sharing::{self, Part};
-use crate::spec::{REFUSED, Spec};
+use crate::spec::{REFUSED, Spec, are_usable};
 use crate::waiting::{self, waits};
 use crate::{backends, kinds, leases, owned_objects};
 
@@ -58,7 +58,9 @@ pub(crate) fn check<'a>(objects: &Objects<'_>, lb: &Lb<'a>) -> Result<Option<&'a
         "its spec is {spec:?}, and the condition Ready is {}",
         describe(ready)
     );
-    if REFUSED.contains(&reason) {
+    let listeners = lb.object.spec.listeners.as_deref().unwrap_or_default();
+    let has_refused_name = reason == "ApiError" && !are_usable(listeners);
+    if REFUSED.contains(&reason) || has_refused_name {
         return backends::check_kept_endpoints(objects, lb).map(|()| waiting);
     }
     match sharing::part(objects, lb, reason) {

@@ -1,7 +1,6 @@
 //! Service, EndpointSlice and the rest of the status of a load balancer that has an address (sections 8 and 9).
 
 use harvester_lb_api::{Condition, WorkloadType, keys};
-use harvester_lb_object::is_dns_label;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -13,6 +12,7 @@ use crate::finding::{Finding, describe, first_few, must};
 use crate::kinds;
 use crate::meta::{announced, asked, is_ours, is_owned_by};
 use crate::objects::{Lb, Objects};
+use crate::spec::are_usable;
 use crate::{leases, sharing};
 
 /// Checks the owned objects of one load balancer, and the rest of its status.
@@ -173,11 +173,8 @@ fn the_service(
         "its Service has a selector"
     );
     let listeners = lb.object.spec.listeners.as_deref().unwrap_or_default();
-    let is_alone = listeners.len() == 1;
-    let is_usable = |name: &str| is_dns_label(name) || is_alone && name.is_empty();
-    let names = listeners.iter().map(|it| it.name.as_deref());
-    // A port that cannot have the name of its listener gets another one.
-    let are_usable = names.map(Option::unwrap_or_default).all(is_usable);
+    // One that has shared its address goes on with other names if it cannot have its own.
+    let are_usable = are_usable(listeners);
     let shown = |name: Option<&str>| name.filter(|_| are_usable).unwrap_or_default().to_owned();
     let mut expected: Vec<String> = listeners
         .iter()

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use harvester_lb_api::loadbalancer::{HealthCheck, Listener};
 use harvester_lb_api::{Ipam, WorkloadType, keys};
+use harvester_lb_object::is_dns_label;
 
 use crate::meta::{annotation, requested};
 use crate::objects::Lb;
@@ -87,6 +88,13 @@ fn are_plain(listeners: &[Listener]) -> bool {
             && is_port(listener.backend_port)
             && ports.insert((&*listener.protocol, listener.port))
     })
+}
+
+/// Whether a Service of its own can have the names of these listeners (section 8.2).
+pub(crate) fn are_usable(listeners: &[Listener]) -> bool {
+    let names = listeners.iter().map(|it| it.name.as_deref());
+    let is_usable = |name: &str| is_dns_label(name) || listeners.len() == 1 && name.is_empty();
+    names.map(Option::unwrap_or_default).all(is_usable)
 }
 
 /// Whether port and numbers of a health check are in range.

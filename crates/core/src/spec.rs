@@ -13,7 +13,7 @@ use harvester_lb_prober::HealthCheck;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::backends::Selector;
-use crate::reasons::{INVALID_HARDWARE_ADDRESS, INVALID_REQUESTED_ADDRESS};
+use crate::reasons::{API_ERROR, INVALID_HARDWARE_ADDRESS, INVALID_REQUESTED_ADDRESS};
 use crate::sharing::telling::was_of_another;
 use crate::spec_annotations::{RequestedAddress, requested_address};
 use crate::time;
@@ -44,6 +44,8 @@ pub struct VmSpec {
     /// Set if the port of the health check is not the backend port of a TCP listener (WV-6). The load balancer is served
     /// as it is (HC-7), because that port may answer.
     pub mismatch: Option<Violation>,
+    /// Set if a Service of its own cannot have the names of its ports (section 8.2). One that is shared has other names (SHR-3).
+    pub unusable_name: Option<Violation>,
 }
 
 /// The source of a load balancer's address, `spec.ipam`.
@@ -99,6 +101,7 @@ impl Refusal {
             Violation::CheckPortOutOfRange(_) => "InvalidHealthCheck",
             Violation::RequestedAddress { .. } => INVALID_REQUESTED_ADDRESS,
             Violation::HardwareAddress { .. } => INVALID_HARDWARE_ADDRESS,
+            Violation::UnusableName { .. } => API_ERROR,
             _ => "InvalidListener",
         }
     }
@@ -132,16 +135,19 @@ impl fmt::Display for Refusal {
 /// The violations that the operator refuses.
 pub fn check(lb: &LoadBalancer) -> Result<Checked, Refusal> {
     let violations = validation::validate(lb);
-    let mismatch = violations
-        .iter()
-        .find(|v| matches!(v, Violation::CheckPortMismatch { .. }))
-        .cloned();
+    let find = |is_it: fn(&Violation) -> bool| violations.iter().find(|v| is_it(v)).cloned();
+    let mismatch = find(|v| matches!(v, Violation::CheckPortMismatch { .. }));
+    let unusable_name = find(|v| matches!(v, Violation::UnusableName { .. }));
     if let Some(refusal) = Refusal::by(violations) {
         return Err(refusal);
     }
     let vm = match lb.spec.workload() {
         WorkloadType::Cluster => None,
-        WorkloadType::Vm => Some(vm_spec(lb, mismatch)?),
+        WorkloadType::Vm => Some(VmSpec {
+            mismatch,
+            unusable_name,
+            ..vm_spec(lb)?
+        }),
     };
     let source = match lb.spec.address_source() {
         Ipam::Dhcp => Source::Dhcp,
@@ -212,7 +218,7 @@ fn requirement(meta: &ObjectMeta) -> Requirement {
 }
 
 /// Parses a validated spec of VM type.
-fn vm_spec(lb: &LoadBalancer, mismatch: Option<Violation>) -> Result<VmSpec, Violation> {
+fn vm_spec(lb: &LoadBalancer) -> Result<VmSpec, Violation> {
     let spec = &lb.spec;
     let listeners = spec.listeners.as_deref().unwrap_or_default();
     let ports = listeners.iter().enumerate().map(|(index, listener)| {
@@ -229,7 +235,8 @@ fn vm_spec(lb: &LoadBalancer, mismatch: Option<Violation>) -> Result<VmSpec, Vio
         ports: ports.collect::<Result<_, Violation>>()?,
         selector,
         check: health_check(lb)?,
-        mismatch,
+        mismatch: None,
+        unusable_name: None,
     })
 }
 

@@ -9,7 +9,7 @@ use harvester_lb_fixtures::{record, subnet, with};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::sharing::naming;
+use super::sharing::{name_primary, naming};
 use super::support::{RuleHelpers, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -244,10 +244,11 @@ async fn section_8_2_endpoints_follow_while_a_name_is_refused(
 ) -> anyhow::Result<()> {
     let (ns, pool) = ("names", "names");
     world.namespace(ns).await?;
-    world.ranges(pool, &[subnet("10.131.0.0/24")]).await?;
+    world.ranges(pool, &[subnet("10.150.0.0/24")]).await?;
     let machine = json!({"app": "web"});
-    let [one, two] = ["10.231.0.7", "10.231.0.8"];
+    let [one, two] = ["10.151.0.7", "10.151.0.8"];
     world.fake_vmi(ns, "v", machine.clone(), Some(one)).await?;
+    world.fake_vmi(ns, "w", machine, Some(two)).await?;
     world.announced(ns, "web", vm(pool, "web")).await?;
     let named = |name: &str| {
         let listener = json!({"name": name, "port": 80, "protocol": "TCP", "backendPort": 8080});
@@ -255,7 +256,6 @@ async fn section_8_2_endpoints_follow_while_a_name_is_refused(
     };
     world.merge(&world.lbs(ns), "web", named("HTTP")).await?;
     world.lb_reason(ns, "web", "ApiError").await?;
-    world.fake_vmi(ns, "w", machine, Some(two)).await?;
     world.ready_endpoints(ns, "web", &[one, two]).await?;
     world.vmis(ns).delete("v", &DeleteParams::default()).await?;
     world.ready_endpoints(ns, "web", &[two]).await?;
@@ -276,8 +276,12 @@ async fn section_8_2_endpoints_follow_while_a_name_is_refused(
         })
     };
     names(&["80-tcp", "81-tcp"]).await?;
-    // The last one that shares it goes: it still cannot have its own name.
-    world.delete_lb(ns, "other").await?;
+    // The last one that shares it leaves: neither can have its own names.
+    world
+        .merge(&world.lbs(ns), "other", name_primary(None))
+        .await?;
+    world.lb_reason(ns, "other", "ApiError").await?;
+    world.gone(&world.slices(ns), "other").await?;
     names(&["80-tcp"]).await?;
     world.lb_reason(ns, "web", "Ready").await?;
     Ok(())

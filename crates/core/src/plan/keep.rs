@@ -10,7 +10,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::desired;
 use crate::plan::applied::Verdict;
-use crate::plan::goal::{Address, Keep};
+use crate::plan::goal::Keep;
 use crate::plan::health::{CheckSource, Health, Paced, Served};
 use crate::plan::outline::{OnFailure, Plan};
 use crate::plan::report::{self, Report};
@@ -24,7 +24,7 @@ pub(super) fn plan<'a>(view: &View<'_>, keep: &'a Keep) -> Plan<'a> {
         let steps = leave(present, group);
         Plan::new(steps, OnFailure::Report, Report::Kept(keep, None))
     } else {
-        let endpoints = Endpoints::of(view, keep.check);
+        let endpoints = Endpoints::of(view, keep.check, Vec::new());
         let served = &endpoints.served;
         let is_unchanged = matches!(keep.check, CheckSource::Unchanged);
         let is_known = !is_unchanged || served.is_checked() || served.backends.is_empty();
@@ -52,20 +52,10 @@ fn leave(present: &EndpointSlice, group: &Key) -> Vec<Guarded> {
 /// The plan of a load balancer whose Service is in deletion and has to be gone before anything else is done: its backends follow, and
 /// the ports of its EndpointSlice stay.
 pub(super) fn while_service_goes<'a>(view: &View<'_>, vm: &VmSpec) -> Plan<'a> {
-    let endpoints = Endpoints::of(view, CheckSource::from(vm.check));
+    // A stale copy has another selector.
+    let guards = vec![Guard::CaughtUp];
+    let endpoints = Endpoints::of(view, CheckSource::from(vm.check), guards);
     endpoints.plan(OnFailure::Stop, Report::None(Next::Resync))
-}
-
-/// The plan of a load balancer whose ports the API server refuses: it would refuse the endpoints with them (BE-6).
-pub(super) fn while_refused<'a>(
-    view: &View<'_>,
-    vm: &VmSpec,
-    address: &Address,
-    why: &str,
-) -> Plan<'a> {
-    let status = report::refused(view, vm, address, why);
-    let endpoints = Endpoints::of(view, CheckSource::from(vm.check));
-    endpoints.plan(OnFailure::Report, Report::fixed(status, Next::Backoff))
 }
 
 /// The backends of a view in the existing EndpointSlice, of which nothing else changes (BE-6). Also of an EndpointSlice that a finalizer holds in deletion:
@@ -78,13 +68,13 @@ struct Endpoints {
 }
 
 impl Endpoints {
-    /// With verdicts from there.
-    fn of(view: &View<'_>, source: CheckSource) -> Self {
+    /// With verdicts from there. `guards`: of the write.
+    fn of(view: &View<'_>, source: CheckSource, guards: Vec<Guard>) -> Self {
         let health = Health::of(view, source);
         let Some(present) = view.objects.slice else {
             // Nothing is served, so nothing is probed. A health check that cannot be read could not be begun again.
             let probes = match source {
-                CheckSource::Unchanged => Probes::Unchanged,
+                CheckSource::Unchanged => health.probes.clone(),
                 CheckSource::None | CheckSource::HealthCheck(_) => Probes::End,
             };
             return Self {
@@ -99,7 +89,8 @@ impl Endpoints {
         let checks = Step::HealthChecks(health.probes.clone()).into();
         let patch = paced.patch.as_ref().map(|patch| {
             let from = present.metadata.clone();
-            Step::Slice(Write::Patch(from, patch.clone())).into()
+            let step = Step::Slice(Write::Patch(from, patch.clone()));
+            Guarded { guards, step }
         });
         Self {
             steps: [checks].into_iter().chain(patch).collect(),

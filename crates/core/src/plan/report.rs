@@ -226,7 +226,7 @@ fn joining(view: &View<'_>, vm: &VmSpec, address: &Address, group: &str) -> Stat
 }
 
 /// The status after a refused write. That changes nothing: an existing Service continues to work.
-pub(super) fn refused(view: &View<'_>, vm: &VmSpec, address: &Address, why: &str) -> StatusUpdate {
+fn refused(view: &View<'_>, vm: &VmSpec, address: &Address, why: &str) -> StatusUpdate {
     let message = format!("Service or EndpointSlice {}: {why}", view.objects.key);
     of_vm(
         view,

@@ -73,9 +73,6 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
         return ends;
     }
     let layout = Layout::of(view, vm);
-    if let Some(why) = layout.refusal() {
-        return keep::while_refused(view, vm, address, &why);
-    }
     let health = Health::of(view, CheckSource::from(vm.check));
     let build = |backends: &[_]| layout.slice(view, backends);
     let paced = Paced::of(view, &health, vm.check.is_some(), build);

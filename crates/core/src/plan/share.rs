@@ -19,10 +19,8 @@ use crate::plan::view::{Objects, Primary, Secondary, Sharing, View};
 use crate::sharing::naming::{self, shared_name};
 use crate::sharing::service::{self, Others, Part};
 use crate::sharing::snapshot::served;
-use crate::spec::{Port, VmSpec};
-use crate::spec_annotations;
+use crate::spec::VmSpec;
 use crate::status::{self, Readiness};
-use crate::validation;
 use harvester_lb_object::Key;
 
 /// Names and uids of the owners of a Service, and its ports.
@@ -65,8 +63,8 @@ impl Layout {
     }
 
     fn of_primary(of: String, view: &View<'_>, vm: &VmSpec, primary: &Primary) -> Self {
-        // One that has shared its address is served with those names if it cannot have its own.
-        let is_shared = !primary.others.secondaries.is_empty() || !has_usable_names(&vm.ports);
+        // One that has shared its address goes on with those names if it cannot have its own.
+        let is_shared = !primary.others.secondaries.is_empty() || vm.unusable_name.is_some();
         let wanted = service::wanted_names(&vm.ports, is_shared);
         let names = naming::next(&wanted, &primary.names, primary.now);
         let ports = vm.ports.iter().filter_map(|port| {
@@ -108,28 +106,11 @@ impl Layout {
         }
     }
 
-    /// Why the API server refuses these ports.
-    pub(super) fn refusal(&self) -> Option<String> {
-        let (_, ports) = self.service.as_ref()?;
-        let problem = |port: &DesiredPort| {
-            let problem = validation::name_problem(&port.name, ports.len())?;
-            let name = spec_annotations::shown(&port.name);
-            Some(format!("the name of a listener is {name:?}: {problem}"))
-        };
-        ports.iter().find_map(problem)
-    }
-
     /// The EndpointSlice with these backends.
     pub(super) fn slice(&self, view: &View<'_>, backends: &[(Backend, bool)]) -> EndpointSlice {
         let present = view.objects.slice;
         desired::shared_endpoint_slice(view.lb, &self.of, present, &self.slice, backends)
     }
-}
-
-/// Whether the ports of a Service can have the names of the listeners.
-fn has_usable_names(ports: &[Port]) -> bool {
-    let mut all = ports.iter();
-    all.all(|port| validation::name_problem(&port.name, ports.len()).is_none())
 }
 
 /// Name and uid of the load balancer of a view.

@@ -29,6 +29,7 @@ fn vm(check: Option<HealthCheck>) -> VmSpec {
         selector: Selector::default(),
         check,
         mismatch: None,
+        unusable_name: None,
     }
 }
 

@@ -37,7 +37,7 @@ use harvester_lb_core::spec;
 use harvester_lb_object::Key;
 
 use self::group::Group;
-use self::observe::Case;
+use self::observe::{Case, Stored};
 use self::standing::Standing;
 use crate::context::Context;
 
@@ -86,7 +86,18 @@ async fn reconcile_one(
         Case::Usual(lb, standing) => (lb, standing),
     };
 
-    let checked = match (spec::check(lb), &standing) {
+    let checked = spec::check(lb).and_then(|checked| {
+        let name = checked.vm.as_ref().and_then(|vm| vm.unusable_name.clone());
+        match (name, &standing) {
+            (Some(name), Standing::Own(_)) => {
+                let stored = Stored::of(ctx, key);
+                let objects = stored.objects(key);
+                group::with_names(ctx, &objects, checked, name)
+            }
+            _ => Ok(checked),
+        }
+    });
+    let checked = match (checked, &standing) {
         (Ok(checked), _) => checked,
         (Err(why), Standing::NameTaken(..)) => {
             return (unserved::nameless(ctx, key, lb, &why).await, false);

@@ -494,34 +494,3 @@ fn a_step_says_what_it_does() {
     let commit = Step::Commit(Box::new(StatusUpdate::only(readiness)));
     assert_eq!(commit.to_string(), "commit the address");
 }
-
-#[test]
-fn section_8_2_endpoints_follow_while_the_name_of_a_port_is_refused() {
-    let (mut world, _) = served(false);
-    let mut spec = spec_of(false);
-    spec["listeners"][0]["name"] = json!("HTTP");
-    world.lb.spec = object(spec);
-    let goal = serve(&world.lb);
-    let before = world.objects()["service"].clone();
-    world.machines = [machine("vm2", "10.10.0.2", VmiState::Running)].into();
-    let (written, next) = world.walk(&goal, usize::MAX);
-    assert_eq!(written, ["patch EndpointSlice", "write status"]);
-    assert_eq!(next, Some(Next::Backoff));
-    assert_eq!(world.objects()["service"], before);
-    let slice = world.slice.as_ref().unwrap();
-    assert_eq!(slice.endpoints[0].addresses, ["10.10.0.2"]);
-    assert_eq!(
-        slice.ports.as_ref().unwrap()[0].name.as_deref(),
-        Some("http")
-    );
-    let ready = condition(&world, "Ready").unwrap();
-    assert_eq!(ready.reason.as_deref(), Some("ApiError"));
-    let why = ready.message.as_deref().unwrap_or_default();
-    assert!(why.contains("\"HTTP\": it must be"), "{why}");
-    assert_eq!(world.walk(&goal, usize::MAX).0, Vec::<String>::new());
-    // A new one gets neither.
-    let mut new = World::new(world.lb.clone());
-    new.lb.status = None;
-    new.walk(&goal, usize::MAX);
-    assert!(new.slice.is_none() && new.service.is_none());
-}

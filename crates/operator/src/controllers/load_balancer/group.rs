@@ -11,8 +11,9 @@ use harvester_lb_core::sharing::naming;
 use harvester_lb_core::sharing::service::{self, Others};
 use harvester_lb_core::sharing::snapshot::{Party, Snapshot};
 use harvester_lb_core::sharing::telling;
-use harvester_lb_core::spec::{self, VmSpec};
+use harvester_lb_core::spec::{self, Checked, Refusal, VmSpec};
 use harvester_lb_core::status;
+use harvester_lb_core::validation::Violation;
 use harvester_lb_ipam::{Record, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -178,6 +179,28 @@ pub fn sharing<'a>(
         now,
         contested,
     })))
+}
+
+/// The spec of one with an address of its own and a name that its Service cannot have (section 8.2): the API server would refuse the
+/// Service, and the EndpointSlice with all that has changed in it. A Service that is shared has other names, also after the last one has
+/// left.
+///
+/// # Errors
+/// The name, if the Service is to have it.
+pub fn with_names(
+    ctx: &Context,
+    objects: &Objects<'_>,
+    checked: Checked,
+    name: Violation,
+) -> Result<Checked, Refusal> {
+    let group = Group::of(ctx, objects.key);
+    let is_primary = group.is_some_and(|it| it.snapshot().secondaries().next().is_some());
+    let are_shared = |vm: &VmSpec| service::are_shared(&vm.ports, &names(objects, vm));
+    if is_primary || checked.vm.as_ref().is_none_or(are_shared) {
+        Ok(checked)
+    } else {
+        Err(name.into())
+    }
 }
 
 /// The names that the ports of the load balancer of this name have.

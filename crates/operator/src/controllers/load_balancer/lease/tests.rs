@@ -230,11 +230,10 @@ async fn rel_4_kube_vip_is_not_left_with_the_address_of_an_ended_lease() {
 async fn rel_4_what_kube_vip_has_leased_itself_is_not_moved_away_from() {
     let key = Key::new("n", "a");
     let of_earlier = |seconds: i64| {
-        let owner = json!({"namespace": "n", "name": "a", "uid": "u-b"});
-        with(
-            lease("Bound", A, seconds),
-            json!({"metadata": {"name": "dhcp-u-b"}, "spec": {"owner": owner}}),
-        )
+        let mut record = lease("Bound", A, seconds);
+        record["metadata"]["name"] = json!("dhcp-u-b");
+        record["spec"]["owner"]["uid"] = json!("u-b");
+        record
     };
     for (record, expected) in [
         (of_earlier(60), Some(Duration::from_secs(3))),
