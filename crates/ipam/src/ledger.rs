@@ -192,6 +192,8 @@ impl Ledger {
             self.selected = Default::default();
             self.explained = Default::default();
             self.selectors_changed = true;
+            // Another pool may serve them now.
+            self.wake_requested.extend(self.held_back.ids().cloned());
         }
         if says(&self.pools[at]) != before {
             self.maybe_outdated

@@ -65,6 +65,11 @@ impl HeldBackLbs {
         self.lbs.get(id).is_some_and(|held| held.addr == addr)
     }
 
+    /// All, in no order.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &OwnerId> {
+        self.lbs.keys()
+    }
+
     /// Those that wait for the pool at this place, by id.
     pub(crate) fn of_pool(&self, pool: u32) -> impl Iterator<Item = &HeldBack> {
         let ids = self.of_pool.get(&pool).into_iter().flatten();

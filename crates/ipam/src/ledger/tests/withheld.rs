@@ -253,3 +253,17 @@ fn exc_1_what_cannot_be_told_blocks_nobody_elses_address() {
     assert_eq!(names(fixture.ledger.take_wakes()), ["forged"]);
     assert!(!stays_of(&mut fixture, &forged));
 }
+
+#[test]
+fn exc_1_another_pool_may_serve_one_whose_pool_cannot_confirm_its_address() {
+    let mut fixture = Fixture::new(&[excluding()]);
+    let request = with_status(lb("a"), "p", "10.0.0.10");
+    assert!(stays_of(&mut fixture, &request));
+    assert!(fixture.ledger.take_wakes().is_empty());
+    let other = pool("q", &[range("10.0.1.0/24", "10.0.1.10", "10.0.1.10")]);
+    fixture.ledger.set_pool(other.clone());
+    assert_eq!(names(fixture.ledger.take_wakes()), ["a"]);
+    // The same spec selects nothing else.
+    fixture.ledger.set_pool(other);
+    assert!(fixture.ledger.take_wakes().is_empty());
+}
