@@ -124,7 +124,7 @@ fn of_vm_type(lb: &LoadBalancer, found: &mut Vec<Violation>) {
 
 /// Why a port of a Service with so many ports cannot have this name (section 8.2). The API server would refuse the Service, and the
 /// EndpointSlice with all that has changed in it.
-pub fn name_problem(name: &str, ports: usize) -> Option<&'static str> {
+fn name_problem(name: &str, ports: usize) -> Option<&'static str> {
     if name.is_empty() {
         return (ports > 1).then_some("each of several listeners needs a name");
     }
