@@ -311,13 +311,14 @@ impl Keep {
         self
     }
 
-    /// The same of one whose lease is lost (DHC-3): its address may be somebody else's by now.
+    /// The same of one whose lease is lost (DHC-3): its address may be somebody else's by now. Its endpoints stay, and their health.
     #[must_use]
     pub fn without_lease(mut self) -> Self {
-        self.tells_health = false;
         if let Some(status) = &mut self.status {
             status.address = FieldUpdate::Set(None);
-            status.details = details::waiting(status.readiness.reason);
+            let mut details = details::waiting(status.readiness.reason);
+            details.retain(|it| it.type_ != details::BACKENDS_HEALTHY);
+            status.details = details;
         }
         self
     }

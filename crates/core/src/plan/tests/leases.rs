@@ -10,7 +10,8 @@ use serde_json::json;
 use super::world::{World, key, lb, machine, object, service, spec_of};
 use crate::cached::{self, CachedService, VmiState};
 use crate::dhcp::serving::Handed;
-use crate::plan::{Address, Goal, Guard, SeenLease, Waiting, plan};
+use crate::plan::{Address, Goal, Guard, Keep, Next, SeenLease, Waiting, plan};
+use crate::status::Readiness;
 use crate::{spec, status};
 
 const LEASED: &str = "192.168.100.210";
@@ -137,6 +138,23 @@ fn dhc_3_while_a_finalizer_holds_the_service_its_endpoints_follow() {
     world.machines.clear();
     assert_eq!(world.walk(&goal, usize::MAX).0, ["patch EndpointSlice"]);
     assert_eq!(asked(&world).as_deref(), Some(LEASED));
+}
+
+/// The next reconcile sees no address that could be lost.
+#[test]
+fn dhc_3_the_status_of_a_refused_one_says_the_same_after_its_lease_was_lost() {
+    let mut world = world();
+    world.walk(&leased(&world, LEASED), usize::MAX);
+    world.service = Some(service(LEASED, Some(LEASED)));
+    world.walk(&leased(&world, LEASED), usize::MAX);
+    world.service = None;
+    let readiness = Readiness::not("InvalidRequestedAddress", "why");
+    let refused = Keep::until(&world.lb, readiness, Next::AwaitChange);
+    let lost = Goal::Keep(refused.clone().without_lease());
+    assert_eq!(world.walk(&lost, usize::MAX).0, ["write status"]);
+    assert_eq!(world.lb.status.as_ref().unwrap().address, None);
+    let again = world.walk(&Goal::Keep(refused), usize::MAX).0;
+    assert_eq!(again, Vec::<String>::new());
 }
 
 /// A Service in deletion.
