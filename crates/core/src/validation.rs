@@ -1,7 +1,7 @@
 //! Validation of a LoadBalancer spec (VAL-1): finds every [`Violation`]. Pure: depends on the API types only.
 //!
-//! The order is that of the admission rules: WV-1; WV-2 to WV-4 for each listener; names, protocols and WV-5 for each listener; the selector;
-//! WV-6; WV-7; REQ-1; DHC-1; SHR-1. Pools are in [`pools`] and [`pool_index`].
+//! The order is that of the admission rules: WV-1; WV-2 to WV-4 for each listener; names, protocols and WV-5 for each
+//! listener; the selector; WV-6; WV-7; REQ-1; DHC-1; SHR-1. Pools are in [`pools`] and [`pool_index`].
 
 mod intervals;
 pub mod pool_index;

@@ -58,8 +58,8 @@ pub(super) fn while_service_goes<'a>(view: &View<'_>, vm: &VmSpec) -> Plan<'a> {
     endpoints.plan(OnFailure::Stop, Report::None(Next::Resync))
 }
 
-/// The backends of a view in the existing EndpointSlice, of which nothing else changes (BE-6). Also of an EndpointSlice that a finalizer holds in deletion:
-/// kube-proxy uses it until it is gone.
+/// The backends of a view in the existing EndpointSlice, of which nothing else changes (BE-6). Also of one that a finalizer holds in
+/// deletion: kube-proxy uses it until it is gone.
 struct Endpoints {
     served: Served,
     steps: Vec<Guarded>,
