@@ -18,8 +18,6 @@ pub const SERVICES: &str = "kubevip-services";
 /// The namespace in a key, and the pool, that stand for all namespaces.
 pub const GLOBAL: &str = "global";
 
-/// Longest name of an object.
-const NAME_LIMIT: usize = 253;
 /// Characters of a value that a message quotes.
 const QUOTED: usize = 64;
 
@@ -108,7 +106,7 @@ pub fn pools(data: &BTreeMap<String, String>) -> (Vec<NewPool>, Vec<Problem>) {
                 continue;
             }
         };
-        if !is_object_name(namespace) {
+        if !is_dns_label(namespace) {
             problems.push(Problem::Namespace { key: key.clone() });
         } else if pools.contains_key(namespace) {
             let namespace = namespace.to_owned();
@@ -276,11 +274,6 @@ fn address(family: IpAddr, bits: u128) -> IpAddr {
         Ok(bits) if family.is_ipv4() => Ipv4Addr::from_bits(bits).into(),
         _ => Ipv6Addr::from_bits(bits).into(),
     }
-}
-
-/// Whether a text can be the name of an object of any kind: a DNS subdomain.
-fn is_object_name(text: &str) -> bool {
-    text.len() <= NAME_LIMIT && text.split('.').all(is_dns_label)
 }
 
 /// An announced address, and the Service that had it.

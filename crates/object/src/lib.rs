@@ -35,11 +35,19 @@ impl fmt::Display for Key {
 
 /// Whether a text is a DNS label (RFC 1123), as names of Namespaces, Services and their ports are.
 pub fn is_dns_label(text: &str) -> bool {
+    text.len() <= 63 && is_part(text)
+}
+
+/// Whether a text is a DNS subdomain, as names of most objects are. As with Kubernetes, its parts may be longer than a
+/// label.
+pub fn is_dns_subdomain(text: &str) -> bool {
+    text.len() <= 253 && text.split('.').all(is_part)
+}
+
+/// Whether a text is a DNS label but for its length.
+fn is_part(text: &str) -> bool {
     let is_inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
-    (1..=63).contains(&text.len())
-        && text.bytes().all(is_inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
+    !text.is_empty() && text.bytes().all(is_inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 /// A `metadata.resourceVersion`. Versions of objects of one kind are ordered (KEP-5504).
@@ -89,6 +97,19 @@ mod tests {
             (&"a".repeat(64), false),
         ] {
             assert_eq!(is_dns_label(text), is_one, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_dns_subdomain_has_at_most_253_characters_in_parts_of_any_length() {
+        for text in ["v20", "a.b-c.d9", &"a".repeat(64), &"a".repeat(253)] {
+            assert!(is_dns_subdomain(text), "{text}");
+        }
+        let none = [
+            "", ".", "a/b", "a..b", "..", "A", "-a.b", "a.b-", "a?x=y", "a%2fb", "a\nb",
+        ];
+        for text in none.into_iter().chain([&*"a".repeat(254)]) {
+            assert!(!is_dns_subdomain(text), "{text}");
         }
     }
 

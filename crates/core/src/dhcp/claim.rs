@@ -120,7 +120,8 @@ pub struct ServiceView {
     pub is_undecodable: bool,
     /// Whether kube-vip's own DHCP client works for it, or will: its `loadBalancerIP` is 0.0.0.0 (OPS-3).
     pub is_kube_vips: bool,
-    /// The addresses in `loadBalancerIP` and in its ingress.
+    /// The addresses in `loadBalancerIP` and in its ingress, for which kube-vip may answer ARP (DHC-5). What its annotation names
+    /// may be a wish.
     pub shown: Vec<Ipv4Addr>,
     /// kube-vip's annotation with the address that it has leased, or is to ask for.
     pub kube_vip_address: Option<Ipv4Addr>,
@@ -160,11 +161,6 @@ impl ServiceView {
                 .filter(|address: &Ipv4Addr| !address.is_unspecified()),
             kube_vip_hardware: hardware.and_then(|text| HardwareAddress::parse(text).ok()),
         })
-    }
-
-    /// DHC-5: the addresses for which kube-vip may answer ARP because of it. What its annotation names may be a wish.
-    pub fn announced(&self) -> impl Iterator<Item = Ipv4Addr> {
-        self.shown.iter().copied()
     }
 
     /// DHC-4: whether it serves this address, or may.

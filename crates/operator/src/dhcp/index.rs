@@ -246,7 +246,7 @@ impl Index {
     pub fn is_announced_for(&self, lb: &OwnerId, address: Ipv4Addr) -> bool {
         let key = cached::key(lb);
         let service = self.stores.services.get(&key);
-        let has_it = service.is_some_and(|service| service.announced().any(|it| it == address));
+        let has_it = service.is_some_and(|service| service.shown.contains(&address));
         let withdrawn = self.stores.withdrawn.lock();
         has_it || withdrawn.has(&key, address, Instant::now())
     }
@@ -289,10 +289,10 @@ impl Index {
             Change::Deleted { old, .. } => (Some(old), None),
         };
         // Before anything is decided because of the change.
-        for address in old.into_iter().flat_map(|old| old.announced()) {
-            if !new.is_some_and(|new| new.announced().any(|it| it == address)) {
+        for address in old.into_iter().flat_map(|old| &old.shown) {
+            if !new.is_some_and(|new| new.shown.contains(address)) {
                 let mut withdrawn = self.stores.withdrawn.lock();
-                withdrawn.add(key, address, Instant::now());
+                withdrawn.add(key, *address, Instant::now());
             }
         }
         if let Some(lb) = self.stores.lbs.get(key) {

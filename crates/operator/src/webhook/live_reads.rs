@@ -9,7 +9,7 @@ use harvester_lb_api::cni::NetworkAttachmentDefinition;
 use harvester_lb_controller_kit::decode_guard::{DecodeGuard, decode};
 use harvester_lb_controller_kit::writer::{WriteError, bounded};
 use harvester_lb_core::admission::{Fact, Lookup, Neighbours};
-use harvester_lb_object::is_dns_label;
+use harvester_lb_object::{is_dns_label, is_dns_subdomain};
 use http_body_util::{BodyExt, Limited};
 use hyper::StatusCode;
 use k8s_openapi::api::core::v1::Namespace;
@@ -36,8 +36,6 @@ const LIST_ITEMS: u32 = 500;
 const LIST_BYTES: usize = 4 * 1024 * 1024;
 /// Time limit of a read, the wait for its turn included: well below the time in which the API server expects the answer.
 const LIMIT: Duration = Duration::from_secs(2);
-/// Longest name of an object.
-const NAME_LIMIT: usize = 253;
 
 /// The reader.
 pub struct LiveReads {
@@ -94,7 +92,7 @@ impl LiveReads {
     }
 
     async fn network(&self, namespace: &str, name: &str) -> Lookup<Result<i64, String>> {
-        if !is_dns_label(namespace) || !is_object_name(name) {
+        if !is_dns_label(namespace) || !is_dns_subdomain(name) {
             return Lookup::NotFound;
         }
         let client = self.client.clone();
@@ -176,11 +174,6 @@ fn lookup<T>(found: Result<Option<T>, WriteError>) -> Lookup<T> {
         Ok(None) | Err(WriteError::NotFound(_)) => Lookup::NotFound,
         Err(error) => Lookup::Failed(error.to_string()),
     }
-}
-
-/// Whether a text is a DNS subdomain (RFC 1123), as names of most objects are.
-fn is_object_name(text: &str) -> bool {
-    text.len() <= NAME_LIMIT && text.split('.').all(is_dns_label)
 }
 
 #[cfg(test)]

@@ -7,15 +7,36 @@ use tokio::time::Instant;
 use super::*;
 use crate::fake::{self, Answer};
 
-#[test]
-fn wm_5_only_names_of_objects_become_part_of_a_path() {
-    for name in ["v20", "a.b-c.d9"] {
-        assert!(is_object_name(name), "{name}");
+#[tokio::test]
+async fn wm_5_only_names_of_objects_become_part_of_a_path() {
+    let long = "a".repeat(64);
+    let objects = [("shop", "v20"), ("shop", "a.b-c.d9"), ("shop", &*long)];
+    let none = [
+        ("../x", "v20"),
+        (&*long, "v20"),
+        ("shop", "../x"),
+        ("shop", "a?x=y"),
+        ("shop", ""),
+    ];
+    for (is_read, names) in [(true, &objects[..]), (false, &none[..])] {
+        for (namespace, name) in names {
+            let sent = Arc::new(AtomicUsize::new(0));
+            let requests = Arc::clone(&sent);
+            let client = fake::client(move |_| {
+                requests.fetch_add(1, Ordering::Relaxed);
+                std::future::ready((
+                    404,
+                    json!({"kind": "Status", "code": 404, "reason": "NotFound"}),
+                ))
+            });
+            let (reads, mut live) = (LiveReads::new(client), Live::default());
+            let id = ((*namespace).to_owned(), (*name).to_owned());
+            let fact = Fact::NetworkAttachmentDefinition(id.0.clone(), id.1.clone());
+            assert!(reads.read(&fact, &mut live).await);
+            assert!(matches!(live.networks[&id], Lookup::NotFound), "{id:?}");
+            assert_eq!(sent.load(Ordering::Relaxed), usize::from(is_read), "{id:?}");
+        }
     }
-    for name in ["", ".", "a/b", "a..b", "..", "A", "a?x=y", "a%2fb", "a\nb"] {
-        assert!(!is_object_name(name), "{name}");
-    }
-    assert!(!is_object_name(&["a"; 127].join(".").repeat(2)));
 }
 
 /// A list of load balancers.
