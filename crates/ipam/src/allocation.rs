@@ -68,8 +68,7 @@ pub enum Step {
         address_conflict: Option<AddressConflict>,
         /// As above.
         extra_records: Vec<Record>,
-        /// The load balancer's Service and `extra_records` stay as they are: the address that its status names may be its
-        /// own (IPA-1, EXC-1).
+        /// The load balancer's Service stays as it is: the address that its status names may be its own (IPA-1, EXC-1).
         keep_service: bool,
     },
     /// The load balancer has no address to keep (ALC-10). The last step, of [`Allocation::keep`] only.

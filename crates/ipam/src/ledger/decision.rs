@@ -253,11 +253,10 @@ pub enum Decision {
         explanation: Explanation,
         /// The status named an address that the load balancer does not get.
         address_conflict: Option<AddressConflict>,
-        /// See above; here release them once its Service is gone (REL-4).
+        /// See above; here release them once its Service is gone, or shows them no longer (REL-4).
         extra_records: Vec<Record>,
-        /// Leave its Service, its address and `extra_records` as they are: the address that the status names may be its
-        /// own, which is unknown while the record cannot be read (IPA-1) or the pool allocates no new addresses
-        /// (EXC-1, POOL-2).
+        /// Leave its Service and the address that its status names as they are: that may be its own, which is unknown
+        /// while the record cannot be read (IPA-1) or the pool allocates no new addresses (EXC-1, POOL-2).
         keep_service: bool,
     },
 }

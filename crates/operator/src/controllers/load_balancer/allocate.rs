@@ -149,7 +149,10 @@ fn waiting(
     let readiness = Readiness::not(reason.as_str(), message);
     // No other load balancer has the address, so the Service stays until the IPAllocation or the pool is readable.
     if keep_service {
-        return Ok(Goal::Keep(Keep::until(lb, readiness, Next::Resync)));
+        return Ok(Goal::Keep(Keep {
+            extra_records,
+            ..Keep::until(lb, readiness, Next::Resync)
+        }));
     }
     let waiting = Waiting {
         readiness,

@@ -199,6 +199,25 @@ async fn ipa_7_an_old_copy_of_a_record_takes_no_address_away() {
     assert_eq!(server.get(RECORD).unwrap()["spec"]["phase"], "Bound");
 }
 
+/// As after a restart between record and status, and an edit of `ipPool` to a pool that cannot confirm what the status names.
+#[tokio::test]
+async fn rel_4_a_record_of_another_pool_goes_while_a_withheld_pool_cannot_tell() {
+    let (server, lb) = (FakeApiServer::default(), named("cluster"));
+    server.put(LB, lb.clone());
+    let mut other = record("10.0.0.3", 8, "Bound", "u-a");
+    other["spec"]["pool"] = "q".into();
+    let path = RECORD.replace("10.0.0.2", "10.0.0.3");
+    server.put(&path, other.clone());
+    let excluding = pool(&json!({ keys::ANNOTATION_EXCLUDE: "10.0.0.x" }));
+    let ctx = leader(&server, excluding, &lb);
+    knows(&ctx, 8, &other);
+    reconcile(&ctx, &key()).await.unwrap();
+    let after = server.get(LB).unwrap();
+    assert_eq!(after["status"]["conditions"][0]["reason"], "InvalidExclude");
+    assert_eq!(after["status"]["allocatedAddress"]["ip"], "10.0.0.2");
+    assert_eq!(server.get(&path).unwrap()["spec"]["phase"], "Released");
+}
+
 /// As on a new leader whose watch was dead: the load balancer has given the address up meanwhile.
 #[tokio::test]
 async fn ipa_6_an_address_of_an_old_copy_of_the_status_is_not_served() {
