@@ -10,6 +10,7 @@ pub mod exported;
 pub mod fake_kube_vip;
 pub mod foreign;
 pub mod go;
+mod harvester_definitions;
 pub mod history_checker;
 mod http;
 pub mod image;

@@ -21,7 +21,7 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 /// A merge patch that sets the list.
-fn exclude(list: &str) -> Value {
+pub(crate) fn exclude(list: &str) -> Value {
     let key = "loadbalancer.harvesterhci.io/exclude";
     json!({"metadata": {"annotations": { key: list }}})
 }

@@ -1,7 +1,8 @@
 //! The rules, one by one, on a real API server. There is no traffic: the tests write what kube-vip and
 //! the guest agent would report.
 //!
-//! The webhook is in the path of every write. Then it is uninstalled, and the tests follow whose objects it refuses.
+//! The webhook is in the path of every write. Then it is uninstalled, and the tests follow whose objects it refuses. In the end
+//! Harvester's definitions replace ours, and the tests of addresses on request run again.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::process::ExitCode;
@@ -15,6 +16,7 @@ mod backends;
 mod endpoints;
 mod exclusions;
 mod guests;
+mod harvester;
 mod input;
 mod kube_vip_annotations;
 mod metrics;
@@ -79,6 +81,14 @@ fn main() -> ExitCode {
         Phase {
             set_up: webhook::uninstalled,
             tests: refused::tests(),
+        },
+        Phase {
+            set_up: harvester::definitions,
+            tests: harvester::tests(),
+        },
+        Phase {
+            set_up: |_| Box::pin(async { Ok(()) }),
+            tests: harvester::last(),
         },
     ];
     run_in_phases(cluster, &["promtool"], 5, phases)

@@ -19,6 +19,7 @@ use super::records::{
 use super::release::rel_2_deleted_in_each_phase;
 use super::requested::req_1_what_is_no_address_of_a_pool_is_refused;
 use super::selection::sel_5_priority_then_name;
+use super::sharing::shr_1_what_no_edit_of_others_cures_is_refused;
 use super::status::section_9_the_reasons_in_their_order;
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -43,6 +44,8 @@ pub(crate) fn tests() -> Vec<Test> {
         exc_1_nothing_new_from_a_pool_with_an_invalid_list,
         // REQ-1: requests that are no address of a pool.
         req_1_what_is_no_address_of_a_pool_is_refused,
+        // SHR-1: requests to share an address that only an edit of the load balancer itself cures.
+        shr_1_what_no_edit_of_others_cures_is_refused,
         // PV-3: pools that share addresses.
         ipa_4_overlapping_pools,
         // PV-4: an edit that leaves an allocated address out.

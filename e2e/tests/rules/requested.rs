@@ -8,12 +8,14 @@ use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{part, subnet, with};
 use serde_json::{Value, json};
 
+use super::exclusions::exclude;
 use super::support::{RuleHelpers, cluster, vm};
 
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
         req_2_the_pool_that_has_the_address,
         req_3_a_taken_address_is_waited_for,
+        req_3_an_excluded_address_and_a_gateway_are_not_given,
         req_4_a_served_load_balancer_moves_when_it_can,
     ]
 }
@@ -144,6 +146,46 @@ async fn req_3_a_taken_address_is_waited_for(world: Arc<World>) -> anyhow::Resul
     assert_eq!(world.lb_address(ns, "second").await?, "10.241.0.10");
     world.delete_lb(ns, "second").await?;
     assert_eq!(world.lb_address(ns, "any").await?, "10.241.0.10");
+    Ok(())
+}
+
+async fn req_3_an_excluded_address_and_a_gateway_are_not_given(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let (ns, pool) = ("req3-never", "req3-never");
+    world.namespace(ns).await?;
+    world.ranges(pool, &[subnet("10.241.1.0/24")]).await?;
+    let list = exclude("10.241.1.7");
+    world.merge(&world.pools(), pool, list).await?;
+    world
+        .pool_until(pool, "one is excluded", |pool| {
+            pool.status.as_ref().is_some_and(|it| it.total == 252)
+        })
+        .await?;
+    for (name, address, why) in [
+        (
+            "excluded",
+            "10.241.1.7",
+            "is excluded by its annotation exclude",
+        ),
+        ("gateway", "10.241.1.1", "is a gateway of its ranges"),
+    ] {
+        world
+            .lb_with(asking(ns, name, address), cluster(pool))
+            .await?;
+        let lb = world
+            .lb_reason(ns, name, "RequestedAddressUnavailable")
+            .await?;
+        let (_, _, message) = ready(&lb).unwrap();
+        let why = format!("pool {pool}: {address} {why}");
+        assert_eq!(message, told(address, &why));
+        assert_eq!(allocated(&lb), None);
+    }
+    // It gets the address once that may be allocated.
+    world.merge(&world.pools(), pool, exclude("")).await?;
+    assert_eq!(world.lb_address(ns, "excluded").await?, "10.241.1.7");
+    let lb = world.read(ns, "gateway").await?;
+    assert_eq!(allocated(&lb), None);
     Ok(())
 }
 

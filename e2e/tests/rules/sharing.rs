@@ -1,5 +1,6 @@
 //! Load balancers that share an address (SHR-1 to SHR-8), without traffic: the list of the tests, and what those of changes use too.
 
+mod changes;
 mod group;
 mod membership;
 mod ports;
@@ -19,6 +20,8 @@ use without_primary::{
     shr_6_one_of_the_groups_name_waits_until_it_ends, shr_8_cluster_type,
 };
 use writes::shr_4_fifty_join_with_two_writes_each;
+
+pub(crate) use membership::shr_1_what_no_edit_of_others_cures_is_refused;
 
 pub(crate) use group::{
     carries, has_role, is_alone, name_primary, naming, on_ports, serves, slice_is, stage,

@@ -12,10 +12,13 @@ use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::{self as fixtures, with};
 use harvester_lb_testkit::{Dhcp, Process, Vm, eventually, lan};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::Api;
+use kube::api::DeleteParams;
 use serde_json::json;
 
 use crate::operator::without;
-use crate::vips::answered_by;
+use crate::vips::{answered_by, silent};
 
 /// Node of the operator.
 const OPERATOR: &str = "node1";
@@ -26,11 +29,17 @@ const EXPIRY: Duration = Duration::from_mins(1);
 
 /// All tests.
 pub fn all() -> Vec<Test> {
-    tests![
-        dhc_1_traffic_reaches_a_leased_address_until_it_is_given_back,
+    let others = tests![
         dhc_3_the_service_ends_with_the_lease_and_comes_back_with_another,
+        dhc_4_a_deleted_namespace_gives_its_leased_address_back,
         dhc_6_from_kube_vip_to_leases_and_back,
-    ]
+    ];
+    [on_any_data_path(), others].concat()
+}
+
+/// What is tested with each data path.
+pub fn on_any_data_path() -> Vec<Test> {
+    tests![dhc_1_traffic_reaches_a_leased_address_until_it_is_given_back]
 }
 
 async fn operator(world: &World, mode: &str) -> anyhow::Result<Arc<Process>> {
@@ -81,7 +90,7 @@ async fn dhc_1_traffic_reaches_a_leased_address_until_it_is_given_back(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
     let alone = without().await?;
-    let server = Dhcp::dnsmasq(&world.cluster, lan(180), lan(183)).await?;
+    let server = Dhcp::dnsmasq(&world.cluster, lan(250), lan(253)).await?;
     let (operator, dhcp) = (operator(&world, "builtin").await?, dhcp(&world, "builtin")?);
     let ns = "dhc1";
     let (lb, _vm) = stage(&world, ns).await?;
@@ -116,6 +125,44 @@ async fn dhc_1_traffic_reaches_a_leased_address_until_it_is_given_back(
         "{}",
         server.leases()
     );
+    dhcp.end().await?;
+    operator.end().await?;
+    drop(alone);
+    Ok(())
+}
+
+async fn dhc_4_a_deleted_namespace_gives_its_leased_address_back(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let alone = without().await?;
+    let server = Dhcp::dnsmasq(&world.cluster, lan(180), lan(183)).await?;
+    let (operator, dhcp) = (operator(&world, "builtin").await?, dhcp(&world, "builtin")?);
+    let (ns, other) = ("dhc4", "dhc4-other");
+    let (lb, _vm) = stage(&world, ns).await?;
+    let (of_other, _other_vm) = stage(&world, other).await?;
+    let (vip, kept) = (served(&world, ns).await?, served(&world, other).await?);
+    answered_by(&world, vip, &[ns]).await?;
+    answered_by(&world, kept, &[other]).await?;
+    let before = record(&world, &of_other).await?.context("no record")?.spec;
+
+    let namespaces: Api<Namespace> = Api::all(world.client());
+    namespaces.delete(ns, &DeleteParams::default()).await?;
+    // It goes when the last of its objects is gone.
+    world.gone(&namespaces, ns).await?;
+    no_record(&world, &lb).await?;
+    silent(&world, vip, 80).await?;
+    let leases = server.leases();
+    ensure!(!leases.contains(&vip.to_string()), "{leases}");
+    ensure!(leases.contains(&kept.to_string()), "{leases}");
+    answered_by(&world, kept, &[other]).await?;
+    let after = record(&world, &of_other).await?.context("no record")?.spec;
+    ensure!(
+        after.address == before.address && after.phase == before.phase,
+        "{after:?}"
+    );
+
+    world.delete_lb(other, other).await?;
+    no_record(&world, &of_other).await?;
     dhcp.end().await?;
     operator.end().await?;
     drop(alone);

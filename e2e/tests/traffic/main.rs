@@ -14,9 +14,11 @@ use harvester_lb_testkit::TestClusterOptions;
 
 mod commands;
 mod documents;
+mod kube_vip_annotations;
 mod leases;
 mod operator;
 mod rights;
+mod sharing;
 mod vips;
 
 fn main() -> ExitCode {
@@ -25,6 +27,14 @@ fn main() -> ExitCode {
         &["dnsmasq", "kea-dhcp4"],
         3,
         |_| Box::pin(async { Ok(()) }),
-        [rights::all(), commands::all(), vips::all(), leases::all()].concat(),
+        [
+            rights::all(),
+            commands::all(),
+            vips::all(),
+            sharing::all(),
+            kube_vip_annotations::all(),
+            leases::all(),
+        ]
+        .concat(),
     )
 }

@@ -58,11 +58,17 @@ pub async fn without() -> anyhow::Result<Alone> {
 impl Alone {
     /// Kills the operator, if there is one, and starts it again.
     pub async fn restart(&mut self, world: &World) -> anyhow::Result<()> {
+        self.kill().await?;
+        *self.0 = Some(start(world).await?);
+        Ok(())
+    }
+
+    /// Kills the operator, if there is one.
+    pub async fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(before) = self.0.take() {
             before.kill9()?;
             before.wait(SOON).await?;
         }
-        *self.0 = Some(start(world).await?);
         Ok(())
     }
 }

@@ -2,15 +2,14 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::{Phase, condition};
+use harvester_lb_api::Phase;
 use harvester_lb_e2e::read::{allocated, endpoints, ready};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::{self as fixtures, quick_check, with};
-use harvester_lb_testkit::{Traffic, Vm, eventually};
+use harvester_lb_testkit::{Vm, eventually};
 use kube::api::DeleteParams;
 use serde_json::json;
 use tokio::time::Instant;
@@ -23,7 +22,6 @@ pub fn all() -> Vec<Test> {
         eps_2_without_a_ready_backend_nothing_reaches_the_node,
         rec_4_what_is_deleted_by_hand_comes_back,
         rel_4_another_pool_another_address,
-        shr_4_no_request_fails_while_others_join_and_leave,
         ports_of_both_protocols,
     ]
 }
@@ -34,7 +32,7 @@ pub fn vm_spec(pool: &str, app: &str) -> serde_json::Value {
 }
 
 /// The addresses 192.168.100.`from` to `to` for one test, and for no example in docs/examples: pools do not overlap (PV-3).
-fn lan(from: u8, to: u8) -> serde_json::Value {
+pub fn lan(from: u8, to: u8) -> serde_json::Value {
     json!({
         "subnet": "192.168.100.0/24", "gateway": "192.168.100.1",
         "rangeStart": format!("192.168.100.{from}"), "rangeEnd": format!("192.168.100.{to}"),
@@ -211,77 +209,4 @@ async fn ports_of_both_protocols(world: Arc<World>) -> anyhow::Result<()> {
         Ok((world.cluster.client_udp(vip, 53, "hello").await? == "p1 hello").then_some(()))
     })
     .await
-}
-
-/// Three load balancers on one address. While others join, leave and fall out, no request to a port that none of that concerns
-/// fails; and that the first one is deleted changes nothing for the rest (SHR-4, SHR-5).
-async fn shr_4_no_request_fails_while_others_join_and_leave(
-    world: Arc<World>,
-) -> anyhow::Result<()> {
-    let _shared = shared(&world).await?;
-    let ns = "share";
-    let (_vms, vip) = serve(&world, ns, 185, &["s1"]).await?;
-    let mut machines = Vec::new();
-    for app in ["s2", "s3"] {
-        machines.push(world.vm(ns, app, &[("app", app)], 8080).await?);
-    }
-    let joins = |name: &str, app: &str, port: u16| {
-        let listeners = json!([fixtures::listener("own", "TCP", port.into(), 8080)]);
-        let spec = with(vm_spec(ns, app), json!({ "listeners": listeners }));
-        let primary = json!({ "loadbalancer.harvesterhci.io/primary-load-balancer": ns });
-        let meta = json!({"namespace": ns, "name": name, "annotations": primary});
-        world.lb_with(meta, spec)
-    };
-    let steady = Duration::from_millis(25);
-    let first = Traffic::start(&world.cluster, vip, 80, steady);
-    joins("share-b", "s2", 81).await?;
-    world.lb_reason(ns, "share-b", "Ready").await?;
-    world.answered_by(vip, 81, &["s2"]).await?;
-    let second = Traffic::start(&world.cluster, vip, 81, steady);
-    let uid = world.services(ns).get(ns).await?.metadata.uid;
-    for round in 0..3 {
-        joins("share-c", "s3", 82).await?;
-        world.answered_by(vip, 82, &["s3"]).await?;
-        // It wants a port of another one, and falls out.
-        let taken = json!([fixtures::listener("own", "TCP", 81, 8080)]);
-        let edit = json!({"spec": {"listeners": taken}});
-        world.merge(&world.lbs(ns), "share-c", edit).await?;
-        world.lb_reason(ns, "share-c", "PortConflict").await?;
-        silent(&world, vip, 82).await?;
-        world.delete_lb(ns, "share-c").await?;
-        world.gone(&world.lbs(ns), "share-c").await?;
-        ensure!(
-            first.failures_since(Instant::now()).is_empty(),
-            "round {round}"
-        );
-    }
-    joins("share-c", "s3", 82).await?;
-    world.answered_by(vip, 82, &["s3"]).await?;
-    let failures = first.into_failures().await;
-    ensure!(failures.is_empty(), "of the primary: {failures:?}");
-    // The primary goes.
-    let third = Traffic::start(&world.cluster, vip, 82, steady);
-    world.delete_lb(ns, ns).await?;
-    silent(&world, vip, 80).await?;
-    world
-        .lb_until(ns, "share-b", "it holds the address", |lb| {
-            let status = lb.status.as_ref();
-            let all = status.and_then(|s| s.conditions.as_deref());
-            condition::find(all.unwrap_or_default(), "AddressShared")
-                .is_some_and(|c| c.reason.as_deref() == Some("Holder"))
-        })
-        .await?;
-    // The next holder goes too.
-    let failures = second.into_failures().await;
-    ensure!(failures.is_empty(), "of the second: {failures:?}");
-    world.delete_lb(ns, "share-b").await?;
-    silent(&world, vip, 81).await?;
-    let failures = third.into_failures().await;
-    ensure!(failures.is_empty(), "of the third: {failures:?}");
-    let now = world.services(ns).get(ns).await?;
-    ensure!(now.metadata.uid == uid, "another Service");
-    // A namespace that is deleted takes everything with it.
-    world.delete_lb(ns, "share-c").await?;
-    silent(&world, vip, 82).await?;
-    released(&world, vip).await
 }

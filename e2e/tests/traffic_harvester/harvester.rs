@@ -1,6 +1,9 @@
-//! One node announces all addresses, from a bridge, and drops what is sent to ports that no Service has.
+//! Harvester's definitions and the webhook; one node announces all addresses, from a bridge, and drops what is sent to ports
+//! that no Service has.
 
+use std::future::Future;
 use std::net::Ipv4Addr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
@@ -26,7 +29,20 @@ pub fn all() -> Vec<Test> {
 
 /// The one after all others.
 pub fn last() -> Vec<Test> {
-    tests![section_10_every_write_was_reviewed]
+    tests![
+        section_10_every_write_was_reviewed,
+        api_1_the_definitions_are_harvester_s_to_the_end,
+    ]
+}
+
+/// Before all tests.
+pub fn definitions_and_webhook(
+    world: Arc<World>,
+) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>> {
+    Box::pin(async move {
+        world.apply_harvester_definitions().await?;
+        reviewed::start(world).await
+    })
 }
 
 /// The node that announces the address of a Service.
@@ -120,4 +136,8 @@ async fn section_10_every_write_was_reviewed(world: Arc<World>) -> anyhow::Resul
     world.pool_for(ns, ns, &[subnet("10.119.0.0/24")]).await?;
     world.lb(ns, ns, cluster_spec()).await?;
     reviewed::webhook()?.answered_all(&world).await
+}
+
+async fn api_1_the_definitions_are_harvester_s_to_the_end(world: Arc<World>) -> anyhow::Result<()> {
+    world.has_harvester_definitions().await
 }

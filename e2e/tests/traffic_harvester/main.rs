@@ -1,6 +1,7 @@
-//! Real traffic with kube-proxy, kube-vip and the nodes' network set up as Harvester sets them up, and with the webhook in the
-//! path of every write: the tests of `traffic` whose outcome depends on the data path, what only holds there, backends that
-//! come, go and fail, and the examples of the documentation.
+//! Real traffic with kube-proxy, kube-vip and the nodes' network set up as Harvester sets them up, on Harvester's definitions of
+//! LoadBalancer and IPPool, and with the webhook in the path of every write: the tests of `traffic` whose outcome depends on the
+//! data path, shared and leased addresses, what only holds there, backends that come, go and fail, and the examples of the
+//! documentation.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -11,7 +12,7 @@
 use std::process::ExitCode;
 
 use harvester_lb_e2e::webhook::ROUTING;
-use harvester_lb_e2e::{Phase, reviewed, run_in_phases};
+use harvester_lb_e2e::{Phase, run_in_phases};
 use harvester_lb_testkit::{DataPath, TestClusterOptions};
 
 mod backends;
@@ -19,8 +20,13 @@ mod backends;
 mod documents;
 mod examples;
 mod harvester;
+#[path = "../traffic/leases.rs"]
+#[allow(dead_code, reason = "one of its tests runs here")]
+mod leases;
 #[path = "../traffic/operator.rs"]
 mod operator;
+#[path = "../traffic/sharing.rs"]
+mod sharing;
 #[path = "../traffic/vips.rs"]
 mod vips;
 
@@ -32,10 +38,12 @@ fn main() -> ExitCode {
     };
     let phases = vec![
         Phase {
-            set_up: reviewed::start,
+            set_up: harvester::definitions_and_webhook,
             tests: [
                 examples::all(),
                 vips::all(),
+                sharing::all(),
+                leases::on_any_data_path(),
                 backends::all(),
                 harvester::all(),
             ]

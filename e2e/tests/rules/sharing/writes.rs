@@ -2,50 +2,33 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::ensure;
-use futures::StreamExt;
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::eventually;
-use kube::api::{WatchEvent, WatchParams};
-use kube::{Api, Resource};
+use kube::Resource;
 use serde::de::DeserializeOwned;
-use tokio::task::JoinHandle;
 
+use super::changes::Changes;
 use super::group::{layout, naming, on_ports, serves, slice_is, stage};
 use crate::support::RuleHelpers;
 
-/// Counts the changes of the objects of a namespace by name and kind of change, until it is dropped.
-fn count<K>(api: Api<K>) -> (JoinHandle<()>, Arc<Mutex<BTreeMap<String, usize>>>)
+/// How often each object of a namespace was changed in each way.
+fn counts<K>(changes: &Changes<K>) -> BTreeMap<String, usize>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let counts: Arc<Mutex<BTreeMap<String, usize>>> = Arc::default();
-    let all = Arc::clone(&counts);
-    let task = tokio::spawn(async move {
-        let Ok(stream) = api.watch(&WatchParams::default(), "0").await else {
-            return;
-        };
-        let mut stream = pin!(stream);
-        while let Some(Ok(event)) = stream.next().await {
-            let (what, object) = match event {
-                WatchEvent::Added(object) => ("added", object),
-                WatchEvent::Modified(object) => ("modified", object),
-                WatchEvent::Deleted(object) => ("deleted", object),
-                WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
-            };
-            let name = object.meta().name.clone().unwrap_or_default();
-            *all.lock()
-                .unwrap()
-                .entry(format!("{name} {what}"))
-                .or_default() += 1;
-        }
-    });
-    (task, counts)
+    let mut counts = BTreeMap::new();
+    for change in changes.map(|what, object| {
+        let name = object.meta().name.clone().unwrap_or_default();
+        format!("{name} {what}")
+    }) {
+        *counts.entry(change).or_default() += 1;
+    }
+    counts
 }
 
 pub(super) async fn shr_4_fifty_join_with_two_writes_each(world: Arc<World>) -> anyhow::Result<()> {
@@ -68,14 +51,13 @@ pub(super) async fn shr_4_fifty_join_with_two_writes_each(world: Arc<World>) -> 
     world
         .at_rest(ns, &[ns], std::time::Duration::from_secs(1))
         .await?;
-    let (services, of_services) = count(world.services(ns));
-    let (slices, of_slices) = count(world.slices(ns));
-    eventually("both are watched", SOON, || async {
-        let seen = of_services.lock().unwrap().len() + of_slices.lock().unwrap().len();
-        Ok((seen >= 3).then_some(()))
+    let services = Changes::watch(world.services(ns)).await?;
+    let slices = Changes::watch(world.slices(ns)).await?;
+    eventually("both slices are seen", SOON, || async {
+        Ok((counts(&slices).len() == 2).then_some(()))
     })
     .await?;
-    let before = of_services.lock().unwrap().values().sum::<usize>();
+    let before = counts(&services).values().sum::<usize>();
     for n in 1..ALL {
         join(n).await?;
         serves(&world, ns, &format!("s{n}"), &address).await?;
@@ -86,9 +68,9 @@ pub(super) async fn shr_4_fifty_join_with_two_writes_each(world: Arc<World>) -> 
     let service = world.services(ns).get("web").await?;
     assert_eq!(layout(&service).0.len(), usize::from(ALL) + 1);
     assert_eq!(layout(&service).1.len(), usize::from(ALL) + 1);
-    let writes = of_services.lock().unwrap().values().sum::<usize>() - before;
+    let writes = counts(&services).values().sum::<usize>() - before;
     ensure!(writes < usize::from(ALL), "{writes} writes of the Service");
-    let of_slices = of_slices.lock().unwrap().clone();
+    let of_slices = counts(&slices);
     let others: Vec<_> = of_slices
         .iter()
         .filter(|(what, _)| !what.ends_with(" added"))
@@ -96,8 +78,6 @@ pub(super) async fn shr_4_fifty_join_with_two_writes_each(world: Arc<World>) -> 
     ensure!(others.is_empty(), "writes of EndpointSlices: {others:?}");
     ensure!(of_slices.values().all(|count| *count == 1), "{of_slices:?}");
     assert_eq!(world.phase(&address, Phase::Bound).await?, "shr4/web");
-    services.abort();
-    slices.abort();
     // All go, in any order.
     world.delete_lb(ns, "web").await?;
     for n in (0..ALL).rev() {
