@@ -1,5 +1,7 @@
 //! Shared by the tests of DHCP leases: the DHCP process, records of leases, lease files of the servers.
 
+pub mod operator;
+
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -16,6 +18,7 @@ use serde_json::{Value, json};
 
 use crate::metrics_snapshot::MetricsSnapshot;
 use crate::quiet::reset;
+use crate::seeds::soaks;
 use crate::world::{QUICK_LEASE, SOON, TEST_TIMINGS, World, repository};
 
 /// The node whose network the DHCP process uses.
@@ -58,17 +61,32 @@ pub async fn start_as(
     mode: &str,
     uid: &str,
 ) -> anyhow::Result<Arc<Process>> {
+    start_with(world, node, mode, uid, &[]).await
+}
+
+/// The same with further flags. As in its Pod, it is root and may do nothing but open packet sockets.
+pub async fn start_with(
+    world: &World,
+    node: &str,
+    mode: &str,
+    uid: &str,
+    further: &[&str],
+) -> anyhow::Result<Arc<Process>> {
     let kubeconfig = account(world).await?;
     let kubeconfig = kubeconfig.to_str().context("the kubeconfig's path")?;
     let binary = world.binary().to_str().context("the binary's path")?;
     let mode = format!("--dhcp-mode={mode}");
     let mut flags = vec![
+        "--bounding-set=-all,+net_raw",
+        "--no-new-privs",
+        binary,
         "dhcp",
         &mode,
         "--dhcp-interface=eth0",
         "--admin-address=[::]:8081",
     ];
     flags.extend(QUICK_LEASE);
+    flags.extend(further);
     let env = [
         ("KUBECONFIG", kubeconfig),
         ("LOGLEVEL", "info,harvester_load_balancer=debug"),
@@ -76,7 +94,7 @@ pub async fn start_as(
         ("POD_UID", uid),
     ];
     let log = format!("dhcp-{node}");
-    let process = world.cluster.spawn(node, binary, &flags, &env, &log)?;
+    let process = world.cluster.spawn(node, "setpriv", &flags, &env, &log)?;
     process
         .ready(SOON, || async {
             let ready = world.get(node, "/readyz").await;
@@ -189,6 +207,26 @@ pub async fn kea(world: &World, range: &RangeInclusive<u8>) -> anyhow::Result<Dh
 
 /// Lifetime of Kea's leases.
 const SHORT: Duration = Duration::from_secs(16);
+
+/// The kinds of servers.
+pub const SERVERS: [&str; 2] = ["dnsmasq", "kea"];
+
+/// How many kinds a test takes that is long: both in the soak.
+pub fn kinds() -> usize {
+    if soaks() { 2 } else { 1 }
+}
+
+/// A server of a kind with this range.
+pub async fn server_of(
+    world: &World,
+    kind: &str,
+    range: &RangeInclusive<u8>,
+) -> anyhow::Result<Dhcp> {
+    match kind {
+        "kea" => kea(world, range).await,
+        _ => dnsmasq(world, range).await,
+    }
+}
 
 /// A Service as the operator makes it, with this address.
 pub async fn serve(

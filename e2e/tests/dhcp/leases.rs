@@ -3,22 +3,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures as fixtures;
-use harvester_lb_testkit::{GATEWAY, consistently, eventually, lan};
+use harvester_lb_testkit::{GATEWAY, Process, consistently, eventually, lan};
 use kube::api::PostParams;
 use serde_json::json;
 
 use harvester_lb_e2e::leases::{
-    NODE, address, bound, counter, delete, dnsmasq, given_back, held, kea, lease, leased,
-    no_record, phase, record_name, record_until, serve, set, start, unserve,
+    NODE, SERVERS, address, bound, counter, delete, dnsmasq, given_back, held, kea, lease, leased,
+    no_record, phase, record_name, record_until, serve, server_of, set, start, unserve,
 };
 
 /// Longest time to a lease after a kill: the Lease's duration, and the delay of the first REQUEST (10 s).
 const SLOW: Duration = Duration::from_secs(45);
+/// `CAP_NET_RAW` (linux/capability.h) alone, as bits.
+const NET_RAW: u64 = 1 << 13;
 
 pub async fn dhc_1_a_lease_is_recorded(world: Arc<World>) -> anyhow::Result<()> {
     set(&world, "lease").await?;
@@ -54,6 +56,33 @@ pub async fn dhc_1_a_lease_is_recorded(world: Arc<World>) -> anyhow::Result<()> 
         server.leases()
     );
     Ok(())
+}
+
+/// The capabilities of a process that it may use, and those that a program of its may ever get.
+fn capabilities(process: &Process) -> anyhow::Result<Vec<u64>> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid()))?;
+    let sets = ["CapPrm:", "CapEff:", "CapBnd:"].map(|set| {
+        let line = status.lines().find_map(|line| line.strip_prefix(set));
+        let bits = line.with_context(|| format!("no {set}"))?;
+        Ok(u64::from_str_radix(bits.trim(), 16)?)
+    });
+    sets.into_iter().collect()
+}
+
+/// So is every DHCP process here.
+pub async fn section_1_a_lease_needs_net_raw_alone(world: Arc<World>) -> anyhow::Result<()> {
+    set(&world, "raw").await?;
+    let server = dnsmasq(&world, &(250..=253)).await?;
+    let process = start(&world, "builtin").await?;
+    let all = capabilities(&process)?;
+    ensure!(all == [NET_RAW; 3], "{all:x?}");
+    let lb = leased(&world, "raw", "web").await?;
+    let address = bound(&world, &lb).await?;
+    ensure!(held(&server, &(250..=253)) == [address]);
+    delete(&world, &lb).await?;
+    no_record(&world, &lb).await?;
+    given_back(&server, address).await?;
+    process.kill9()
 }
 
 pub async fn dhc_2_killed_and_restarted_it_keeps_its_address(
@@ -100,11 +129,8 @@ pub async fn dhc_4_a_deleted_load_balancer_gives_its_lease_back(
 ) -> anyhow::Result<()> {
     set(&world, "gone").await?;
     let process = start(&world, "builtin").await?;
-    for server in ["dnsmasq", "kea"] {
-        let server = match server {
-            "kea" => kea(&world, &(211..=215)).await?,
-            _ => dnsmasq(&world, &(211..=215)).await?,
-        };
+    for kind in SERVERS {
+        let server = server_of(&world, kind, &(211..=215)).await?;
         let lb = leased(&world, "gone", "web").await?;
         let address = bound(&world, &lb).await?;
         delete(&world, &lb).await?;

@@ -1,5 +1,5 @@
 //! The DHCP process on a real control plane, with real DHCP servers: leases, renewal, kills, release, changes of the mode
-//! (DHC-1 to DHC-6). But in [`versions`] the operator does not run: what it does with a record, the tests do in its place.
+//! (DHC-1 to DHC-6). But in [`networks`] and [`versions`] the operator does not run: what it does with a record, the tests do in its place.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -14,6 +14,7 @@ use harvester_lb_e2e::{audited_cluster_options, run, tests};
 
 mod leases;
 mod modes;
+mod networks;
 mod servers;
 mod versions;
 
@@ -24,15 +25,16 @@ use leases::{
     dhc_4_nothing_is_given_back_while_a_service_has_the_address,
     dhc_4_what_went_while_the_process_was_down, dhc_5_an_address_that_a_host_has,
     dhc_5_an_address_that_a_pool_holds, ipa_5_a_record_that_somebody_edits_meanwhile,
+    section_1_a_lease_needs_net_raw_alone,
 };
 use modes::{
     dhc_6_kube_vip_takes_over, dhc_6_no_discover_while_kube_vip_has_a_client,
     section_1_each_right_of_the_dhcp_process_is_used,
 };
+use networks::dhc_1_a_lease_on_another_network_of_the_hosts;
 use servers::{
     dhc_1_a_reservation_by_hardware_address,
     dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server,
-    dhc_3_a_nak_after_the_range_has_changed,
 };
 use versions::ipa_9_the_version_before_leads_in_turn;
 
@@ -48,10 +50,11 @@ fn main() -> ExitCode {
         dhc_5_an_address_that_a_pool_holds,
         dhc_6_no_discover_while_kube_vip_has_a_client,
         dhc_6_kube_vip_takes_over,
+        dhc_1_a_lease_on_another_network_of_the_hosts,
         dhc_1_a_reservation_by_hardware_address,
         dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server,
-        dhc_3_a_nak_after_the_range_has_changed,
         ipa_5_a_record_that_somebody_edits_meanwhile,
+        section_1_a_lease_needs_net_raw_alone,
         section_1_each_right_of_the_dhcp_process_is_used,
         ipa_9_the_version_before_leads_in_turn,
     ];

@@ -1,5 +1,6 @@
-//! What a DHCP server does to one lease: renewals, an absence, another range, reservations (DHC-1 to DHC-3).
+//! What a DHCP server does to one lease: renewals, an absence, reservations (DHC-1, DHC-2).
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use harvester_lb_e2e::leases::{
-    EARLY, NODE, address, bound, clients, delete, dnsmasq_with, given_back, held, in_state, lease,
-    leased, leased_spec, no_record, phase, record_until, set, start,
+    EARLY, NODE, SERVERS, address, bound, clients, delete, dnsmasq_with, given_back, held,
+    in_state, kinds, lease, leased, leased_spec, no_record, phase, record_until, set, start,
 };
 
 /// Lifetime of Kea's leases. T1 is after 4 s, T2 after 6 s.
@@ -25,23 +26,42 @@ fn expiry(record: &IPAllocation) -> anyhow::Result<Timestamp> {
     Ok(expires_at.parse()?)
 }
 
+/// A server of a kind, whose leases are due after 4 s and 6 s.
+async fn early(world: &World, kind: &str, range: &RangeInclusive<u8>) -> anyhow::Result<Dhcp> {
+    if kind == "dnsmasq" {
+        return dnsmasq_with(world, range, &[EARLY, "--dhcp-option=59,6"]).await;
+    }
+    let early = json!({"renew-timer": 4, "rebind-timer": 6});
+    let (first, last) = (lan(*range.start()), lan(*range.end()));
+    Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &early).await
+}
+
+/// With Kea, and in the soak with dnsmasq.
 pub async fn dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    set(&world, "renewed").await?;
-    let early = json!({"renew-timer": 4, "rebind-timer": 6});
-    let (first, last) = (lan(230), lan(232));
-    let server = Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &early).await?;
-    let process = start(&world, "builtin").await?;
-    let lb = leased(&world, "renewed", "web").await?;
-    let first = phase(&world, &lb, Phase::Bound).await?;
+    for kind in SERVERS.into_iter().rev().take(kinds()) {
+        renewed(&world, kind)
+            .await
+            .with_context(|| kind.to_owned())?;
+    }
+    Ok(())
+}
+
+async fn renewed(world: &World, kind: &str) -> anyhow::Result<()> {
+    let ns = format!("renewed-{kind}");
+    set(world, &ns).await?;
+    let server = early(world, kind, &(230..=232)).await?;
+    let process = start(world, "builtin").await?;
+    let lb = leased(world, &ns, "web").await?;
+    let first = phase(world, &lb, Phase::Bound).await?;
     let is_same = |record: &IPAllocation| {
         let (now, then) = (&record.spec, &first.spec);
         now.phase == Phase::Bound && now.address == then.address && now.bound_at == then.bound_at
     };
     let mut before = expiry(&first)?;
     for _ in 0..3 {
-        let renewed = record_until(&world, &lb, "renewed", |record| {
+        let renewed = record_until(world, &lb, "renewed", |record| {
             !is_same(record) || expiry(record).is_ok_and(|expiry| expiry > before)
         })
         .await?;
@@ -58,9 +78,9 @@ pub async fn dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server(
 
     // Nobody answers until after T2.
     server.process().stop()?;
-    in_state(&world, NODE, "rebinding", 1).await?;
+    in_state(world, NODE, "rebinding", 1).await?;
     server.process().cont()?;
-    let rebound = record_until(&world, &lb, "renewed after T2", |record| {
+    let rebound = record_until(world, &lb, "renewed after T2", |record| {
         !is_same(record) || expiry(record).is_ok_and(|expiry| expiry > before)
     })
     .await?;
@@ -70,8 +90,8 @@ pub async fn dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server(
         rebound.spec,
         first.spec
     );
-    in_state(&world, NODE, "bound", 1).await?;
-    let events = world.events("renewed", "LoadBalancer", "web").await?;
+    in_state(world, NODE, "bound", 1).await?;
+    let events = world.events(&ns, "LoadBalancer", "web").await?;
     ensure!(events.len() == 1, "{events:?}");
     ensure!(
         held(&server, &(230..=232)) == [address(&first)?],
@@ -81,39 +101,10 @@ pub async fn dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server(
     process.kill9()
 }
 
-pub async fn dhc_3_a_nak_after_the_range_has_changed(world: Arc<World>) -> anyhow::Result<()> {
-    set(&world, "range").await?;
-    let server = dnsmasq_with(&world, &(183..=184), &[EARLY]).await?;
-    let process = start(&world, "builtin").await?;
-    let lb = leased(&world, "range", "web").await?;
-    let had = bound(&world, &lb).await?;
-    drop(server);
-    let server = dnsmasq_with(&world, &(185..=185), &[EARLY]).await?;
-    let next = record_until(&world, &lb, "another address", |record| {
-        record.spec.phase == Phase::Bound && record.spec.address != had.to_string()
-    })
-    .await?;
-    ensure!(address(&next)? == lan(185), "{:?}", next.spec);
-    for text in ["LeaseLost", "192.168.100.185"] {
-        world.event("range", "LoadBalancer", "web", text).await?;
-    }
-    let log = server.process().log();
-    ensure!(log.contains("DHCPNAK"), "{log}");
-    ensure!(
-        held(&server, &(183..=185)) == [lan(185)],
-        "{}",
-        server.leases()
-    );
-    delete(&world, &lb).await?;
-    no_record(&world, &lb).await?;
-    given_back(&server, lan(185)).await?;
-    process.kill9()
-}
-
 pub async fn dhc_1_a_reservation_by_hardware_address(world: Arc<World>) -> anyhow::Result<()> {
     set(&world, "reserved").await?;
     let process = start(&world, "builtin").await?;
-    for kind in ["dnsmasq", "kea"] {
+    for kind in SERVERS {
         // Outside of the range.
         let server = if kind == "kea" {
             let host = json!({"hw-address": RESERVED, "ip-address": "192.168.100.239"});

@@ -8,10 +8,11 @@ use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::world::SOON;
-use harvester_lb_testkit::{GATEWAY, eventually, lan};
+use harvester_lb_testkit::{Dhcp, GATEWAY, eventually, lan};
 
+use crate::malformed::{malformed, nonsense};
 use crate::wire::{
-    ACK, Filter, Forged, IMPOSTOR, Impostor, NAK, NO_REPLIES, OFFER, asked, hardware, last_request,
+    ACK, Filter, Forged, IMPOSTOR, Impostor, NAK, NO_REPLIES, OFFER, asked, hardware, last_xid,
     seconds, server,
 };
 use harvester_lb_e2e::leases::{
@@ -21,8 +22,6 @@ use harvester_lb_e2e::leases::{
 
 /// Messages in a row, fewer than a socket's buffer holds.
 const AT_ONCE: usize = 50;
-/// Option 52: the fields `file` and `sname` hold options as well.
-const OVERLOAD: [u8; 3] = [52, 1, 3];
 
 /// Messages that were ignored for a reason; all if it is empty.
 async fn ignored(world: &World, reason: &str) -> anyhow::Result<f64> {
@@ -73,34 +72,31 @@ async fn unchanged(world: &World, lb: &LoadBalancer, had: Ipv4Addr) -> anyhow::R
     Ok(())
 }
 
-/// Byte strings of any length, the same ones each time, and options that do not end where they should.
-fn nonsense(forged: &Forged) -> Vec<Vec<u8>> {
-    let mut random = fastrand::Rng::with_seed(7);
-    let mut all: Vec<Vec<u8>> = (0..150)
-        .map(|_| (0..random.usize(..1_400)).map(|_| random.u8(..)).collect())
-        .collect();
-    // The header is right, and the options are random.
-    all.extend((0..100).map(|_| {
-        let mut bytes = forged.bytes();
-        bytes.truncate(240);
-        bytes.extend((0..random.usize(..300)).map(|_| random.u8(..)));
-        bytes
-    }));
-    let overloaded = [OVERLOAD.to_vec(), OVERLOAD.to_vec(), server(GATEWAY)];
-    all.push(forged.with(&overloaded).bytes());
-    // The fields that hold options as well name each other.
-    let mut bytes = forged.with(&[OVERLOAD.to_vec()]).bytes();
-    for start in [44, 108] {
-        bytes[start..start + 3].copy_from_slice(&OVERLOAD);
+/// The transaction id of the message of this kind that comes to the server after so many messages.
+async fn xid_after(server: &Dhcp, before: usize, kind: &str) -> anyhow::Result<u32> {
+    eventually(kind, SOON, || async {
+        let log = server.process().log();
+        (asked(&log) > before)
+            .then(|| last_xid(&log, kind))
+            .transpose()
+    })
+    .await
+}
+
+/// Malformed messages to a client that waits for this reply. They are counted, and none as a reply to somebody else.
+async fn malformed_ignored(
+    world: &World,
+    impostor: &Impostor,
+    reply: &Forged,
+) -> anyhow::Result<()> {
+    let before = ignored(world, "unknown").await?;
+    for (reason, payloads) in malformed(reply) {
+        each_ignored(world, impostor, reason, &payloads).await?;
     }
-    all.push(bytes);
-    // Longer than the message.
-    all.push(forged.with(&[vec![54, 255, 1]]).bytes());
-    // The same option as often as it fits, then one byte each.
-    all.push(forged.with(&vec![server(GATEWAY); 180]).bytes());
-    all.push(forged.with(&vec![vec![54, 1, 192]; 300]).bytes());
-    all.push(forged.with(&[vec![0; 1_200]]).bytes());
-    all
+    each_ignored(world, impostor, "", &nonsense(reply)).await?;
+    let now = ignored(world, "unknown").await?;
+    ensure!(now - before < 0.5, "{now} after {before}");
+    Ok(())
 }
 
 pub async fn dhc_3_what_no_server_has_sent_is_ignored(world: Arc<World>) -> anyhow::Result<()> {
@@ -109,28 +105,34 @@ pub async fn dhc_3_what_no_server_has_sent_is_ignored(world: Arc<World>) -> anyh
     let flags = [EARLY, "--dhcp-option=59,100"];
     let dnsmasq = dnsmasq_with(&world, &(207..=208), &flags).await?;
     let process = start(&world, "builtin").await?;
+    let silence = Filter::set(&world, NO_REPLIES)?;
+    let before = asked(&dnsmasq.process().log());
     let lb = leased(&world, "forged", "web").await?;
+    in_state(&world, NODE, "selecting", 1).await?;
+    let record = phase(&world, &lb, Phase::Pending).await?;
+    let impostor = Impostor::open(&world)?;
+    let reply = Forged {
+        kind: OFFER,
+        xid: xid_after(&dnsmasq, before, "DHCPDISCOVER(").await?,
+        hardware: hardware(&lease(&record).hardware_address)?,
+        address: lan(208),
+        options: [server(GATEWAY), seconds(3_600)].concat(),
+    };
+    malformed_ignored(&world, &impostor, &reply).await?;
+    in_state(&world, NODE, "selecting", 1).await?;
+    drop(silence);
+
     let record = phase(&world, &lb, Phase::Bound).await?;
     let had = address(&record)?;
     in_state(&world, NODE, "bound", 1).await?;
     let before = asked(&dnsmasq.process().log());
     let silence = Filter::set(&world, NO_REPLIES)?;
     in_state(&world, NODE, "renewing", 1).await?;
-    let renewal = eventually("the REQUEST is at the server", SOON, || async {
-        let log = dnsmasq.process().log();
-        (asked(&log) > before)
-            .then(|| last_request(&log))
-            .transpose()
-    })
-    .await?;
-
-    let impostor = Impostor::open(&world)?;
     let ack = Forged {
         kind: ACK,
-        xid: renewal,
-        hardware: hardware(&lease(&record).hardware_address)?,
+        xid: xid_after(&dnsmasq, before, "DHCPREQUEST(").await?,
         address: had,
-        options: [server(GATEWAY), seconds(3_600)].concat(),
+        ..reply
     };
     let of_kind = |kind: u8| Forged {
         kind,
@@ -146,14 +148,8 @@ pub async fn dhc_3_what_no_server_has_sent_is_ignored(world: Arc<World>) -> anyh
     let mut elsewhere = ack.clone();
     elsewhere.hardware[5] ^= 1;
     each_ignored(&world, &impostor, "unknown", &[elsewhere.bytes()]).await?;
-    // Each byte of the message may be the last one that arrives. Without its end mark, and with as many options as count for
-    // nothing, it is still complete: to another transaction.
-    let whole = to_others(ack.clone()).bytes();
-    let cut: Vec<Vec<u8>> = (0..whole.len()).map(|end| whole[..end].to_vec()).collect();
-    each_ignored(&world, &impostor, "", &cut).await?;
-    each_ignored(&world, &impostor, "", &nonsense(&to_others(ack.clone()))).await?;
-
     // With the transaction id that the client waits for.
+    malformed_ignored(&world, &impostor, &ack).await?;
     let other_id = [61, 3, 0, 1, 2].to_vec();
     let lasting = seconds(3_600);
     let cases = [

@@ -7,126 +7,26 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::world::SOON;
-use harvester_lb_testkit::{Dhcp, Process, eventually};
+use harvester_lb_testkit::{Dhcp, eventually};
 use serde_json::json;
 
+use crate::group::{Group, Program};
 use crate::wire::{Filter, NO_ACKS, NO_REPLIES, asked};
 use harvester_lb_e2e::leases::{
-    EARLY, NODE, address, bound, delete, dnsmasq, dnsmasq_with, held, in_state, lease, leased,
-    no_record, phase, record_until, serve, set, start_as, unserve,
+    EARLY, address, bound, delete, dnsmasq, dnsmasq_with, held, lease, leased, no_record, phase,
+    record_until, serve, set, unserve,
 };
 
 /// Rounds of each test in the soak.
-const SOAK: u64 = 200;
-/// The node of the standby.
-const OTHER: &str = "node2";
-
-/// A process on a node.
-struct Member {
-    node: &'static str,
-    process: Arc<Process>,
-}
-
-/// The leader, and perhaps a standby.
-struct Group<'a> {
-    world: &'a World,
-    leader: Member,
-    standby: Option<Member>,
-    started: u32,
-}
-
-impl<'a> Group<'a> {
-    /// Starts the leader, then the standby.
-    async fn start(world: &'a World, has_standby: bool) -> anyhow::Result<Self> {
-        let leader = Member {
-            node: NODE,
-            process: start_as(world, NODE, "builtin", "dhcp").await?,
-        };
-        // It has the Lease: a client of it works.
-        let mut group = Self {
-            world,
-            leader,
-            standby: None,
-            started: 0,
-        };
-        if has_standby {
-            group.leads().await?;
-            group.standby = Some(group.member(OTHER).await?);
-        }
-        Ok(group)
-    }
-
-    /// Starts a process that is not the one that was killed, as far as the Lease shows.
-    async fn member(&mut self, node: &'static str) -> anyhow::Result<Member> {
-        self.started += 1;
-        let uid = format!("standby-{}", self.started);
-        let process = start_as(self.world, node, "builtin", &uid).await?;
-        Ok(Member { node, process })
-    }
-
-    /// Waits until the leader has its term.
-    async fn leads(&self) -> anyhow::Result<()> {
-        let what = format!("{} leads", self.leader.node);
-        eventually(&what, SOON, || async {
-            let log = self.leader.process.log();
-            // Of this process, not of one before it.
-            let since = log.rfind("DHCP process starting").unwrap_or_default();
-            let log = log.get(since..).unwrap_or_default();
-            Ok(log.contains("became leader").then_some(()))
-        })
-        .await
-    }
-
-    /// Kills the leader. Another one leads when this returns.
-    async fn kill(&mut self) -> anyhow::Result<()> {
-        self.leader.process.kill9()?;
-        let killed = self.leader.node;
-        let Some(standby) = self.standby.take() else {
-            self.leader.process = start_as(self.world, killed, "builtin", "dhcp").await?;
-            return self.leads().await;
-        };
-        self.leader = standby;
-        // Otherwise the next one may be faster.
-        self.leads().await?;
-        self.standby = Some(self.member(killed).await?);
-        Ok(())
-    }
-
-    async fn in_state(&self, state: &str, count: u8) -> anyhow::Result<()> {
-        in_state(self.world, self.leader.node, state, count).await
-    }
-
-    /// Messages that a member has sent.
-    async fn sent(&self, member: &Member) -> anyhow::Result<f64> {
-        let figures = MetricsSnapshot::read(self.world, member.node).await?;
-        Ok(
-            figures.sum("harvester_lb_dhcp_messages_sent_total", |series| {
-                series.label("type") != "arp_probe"
-            }),
-        )
-    }
-
-    /// Whether the messages of the leader are all that have come to the server.
-    async fn only_the_leader_sends(&self, at_server: usize) -> anyhow::Result<()> {
-        let sent = self.sent(&self.leader).await?;
-        let at_server = f64::from(u32::try_from(at_server)?);
-        ensure!(
-            sent > 0.5 && (sent - at_server).abs() < 0.5,
-            "{sent} sent, {at_server} there"
-        );
-        if let Some(standby) = &self.standby {
-            let sent = self.sent(standby).await?;
-            ensure!(sent < 0.5, "the standby has sent {sent}");
-        }
-        Ok(())
-    }
-}
-
+pub const SOAK: u64 = 200;
 /// Waits until a lease is confirmed: it ends later than the given one. Its address stays meanwhile.
-async fn confirmed(world: &World, lb: &LoadBalancer, before: &IPAllocation) -> anyhow::Result<()> {
+pub async fn confirmed(
+    world: &World,
+    lb: &LoadBalancer,
+    before: &IPAllocation,
+) -> anyhow::Result<()> {
     let is_kept = |record: &IPAllocation| {
         record.spec.phase == Phase::Bound && record.spec.address == before.spec.address
     };
@@ -144,7 +44,7 @@ async fn confirmed(world: &World, lb: &LoadBalancer, before: &IPAllocation) -> a
 }
 
 /// The server has exactly these leases.
-fn exactly(
+pub fn exactly(
     server: &Dhcp,
     range: &RangeInclusive<u8>,
     mut wanted: Vec<Ipv4Addr>,
@@ -157,7 +57,7 @@ fn exactly(
 }
 
 /// Deletes them; nothing is left on the server.
-async fn none_left(
+pub async fn none_left(
     world: &World,
     server: &Dhcp,
     range: &RangeInclusive<u8>,
@@ -185,7 +85,10 @@ async fn killed_in_each_state(
     set(world, ns).await?;
     let server = dnsmasq(world, range).await?;
     let earlier = asked(&server.process().log());
-    let mut group = Group::start(world, has_standby).await?;
+    let mut group = Group::start(world, Program::Dhcp).await?;
+    if has_standby {
+        group.stand_by().await?;
+    }
     let kept = leased(world, ns, "kept").await?;
     let leaving = leased(world, ns, "leaving").await?;
     let of_leaving = bound(world, &leaving).await?;
@@ -205,6 +108,9 @@ async fn killed_in_each_state(
     let hardware = lease(&record).hardware_address;
     let of_probing = held_by(&server, &hardware)?;
     group.kill().await?;
+    if has_standby {
+        group.stand_by().await?;
+    }
     let got = bound(world, &probing).await?;
     ensure!(got == of_probing, "{got}, not {of_probing}");
 
@@ -246,7 +152,7 @@ async fn killed_in_each_state(
 }
 
 /// The address that dnsmasq has leased to a client.
-fn held_by(server: &Dhcp, hardware: &str) -> anyhow::Result<Ipv4Addr> {
+pub fn held_by(server: &Dhcp, hardware: &str) -> anyhow::Result<Ipv4Addr> {
     let leases = server.leases();
     let line = leases.lines().find(|line| line.contains(hardware));
     let line = line.with_context(|| format!("none of {hardware}: {leases}"))?;
@@ -255,7 +161,7 @@ fn held_by(server: &Dhcp, hardware: &str) -> anyhow::Result<Ipv4Addr> {
 }
 
 /// The namespaces of the rounds. What the seed does not decide, the machine does: at which instruction a process is killed.
-fn namespaces(prefix: &'static str) -> impl Iterator<Item = String> {
+pub fn namespaces(prefix: &'static str) -> impl Iterator<Item = String> {
     let seeds = Rounds::from_env(1, SOAK).seeds();
     seeds.map(move |seed| format!("{prefix}-{seed}"))
 }
@@ -286,10 +192,11 @@ async fn killed_while_the_server_is_away(world: &World, ns: &str) -> anyhow::Res
     set(world, ns).await?;
     let range = 225..=229;
     let server = dnsmasq_with(world, &range, &[EARLY, "--dhcp-option=59,7"]).await?;
-    let mut group = Group::start(world, true).await?;
+    let mut group = Group::start(world, Program::Dhcp).await?;
     let lb = leased(world, ns, "web").await?;
     let had = bound(world, &lb).await?;
     for state in ["renewing", "rebinding"] {
+        group.stand_by().await?;
         server.process().stop()?;
         group.in_state(state, 1).await?;
         let before = phase(world, &lb, Phase::Bound).await?;

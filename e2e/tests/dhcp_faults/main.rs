@@ -1,5 +1,5 @@
 //! The DHCP process on a real control plane when things go wrong: many leases at once, messages that are lost or forged, no address
-//! that is left, kills in each state (DHC-1 to DHC-4). The operator does not run here.
+//! that is left, kills in each state, other leaders (DHC-1 to DHC-4). The operator runs in [`together`] and [`refused`] alone.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -13,8 +13,13 @@ use std::process::ExitCode;
 use harvester_lb_e2e::{audited_cluster_options, run, tests};
 
 mod forged;
+mod group;
 mod killed;
+mod leaders;
+mod malformed;
 mod many;
+mod refused;
+mod together;
 mod wire;
 
 use forged::dhc_3_what_no_server_has_sent_is_ignored;
@@ -22,19 +27,30 @@ use killed::{
     dhc_2_killed_in_each_state_and_restarted, dhc_2_killed_in_each_state_with_a_standby,
     dhc_2_killed_while_the_server_is_away,
 };
+use leaders::{
+    dhc_2_a_leader_that_ends_hands_its_leases_over,
+    dhc_2_a_paused_leader_sends_nothing_when_it_resumes,
+};
 use many::{
     dhc_1_a_hundred_leases_at_once, dhc_1_leases_while_three_of_ten_frames_are_lost,
-    dhc_1_no_address_is_left,
+    dhc_1_no_address_is_left, dhc_2_renewed_while_three_of_ten_frames_are_lost,
 };
+use refused::dhc_3_the_service_ends_when_the_server_refuses_the_renewal;
+use together::dhc_2_operator_killed_in_each_state;
 
 fn main() -> ExitCode {
     let tests = tests![
         dhc_1_a_hundred_leases_at_once,
         dhc_1_no_address_is_left,
         dhc_1_leases_while_three_of_ten_frames_are_lost,
+        dhc_2_renewed_while_three_of_ten_frames_are_lost,
         dhc_2_killed_in_each_state_and_restarted,
         dhc_2_killed_in_each_state_with_a_standby,
         dhc_2_killed_while_the_server_is_away,
+        dhc_2_operator_killed_in_each_state,
+        dhc_2_a_leader_that_ends_hands_its_leases_over,
+        dhc_2_a_paused_leader_sends_nothing_when_it_resumes,
+        dhc_3_the_service_ends_when_the_server_refuses_the_renewal,
         dhc_3_what_no_server_has_sent_is_ignored,
     ];
     // One DHCP server and one DHCP process at a time.

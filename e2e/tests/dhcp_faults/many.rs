@@ -10,15 +10,19 @@ use anyhow::ensure;
 use futures::future::try_join_all;
 use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
+use harvester_lb_e2e::leases;
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::seeds::soaks;
 use harvester_lb_e2e::world::SOON;
-use harvester_lb_testkit::{Dhcp, eventually};
+use harvester_lb_testkit::{Dhcp, eventually, lan};
+use kube::ResourceExt;
 use kube::api::ListParams;
+use serde_json::json;
 
 use crate::wire::{Filter, LOSS, asked};
 use harvester_lb_e2e::leases::{
-    address, bound, counter, delete, dnsmasq, held, kea, leased, no_record, phase, record_name,
-    set, start,
+    NODE, address, bound, counter, delete, dnsmasq, held, lease, leased, no_record, phase,
+    record_name, server_of, set, start,
 };
 
 /// How long a process lives while messages are lost. A client whose messages were lost four times in a row waits for half a
@@ -95,18 +99,29 @@ async fn has(server: &Dhcp, range: &RangeInclusive<u8>, wanted: &[Ipv4Addr]) -> 
     .await
 }
 
+/// With Kea, and in the soak with dnsmasq, which offers an address to several clients at once and refuses it to all but one: those wait
+/// before they ask again.
 pub async fn dhc_1_a_hundred_leases_at_once(world: Arc<World>) -> anyhow::Result<()> {
-    set(&world, "hundred").await?;
-    let process = start(&world, "builtin").await?;
+    let kinds = [("kea", SOON), ("dnsmasq", 10 * SOON)];
+    for (kind, limit) in kinds.into_iter().take(leases::kinds()) {
+        a_hundred(&world, kind, limit).await?;
+    }
+    Ok(())
+}
+
+async fn a_hundred(world: &World, kind: &str, limit: Duration) -> anyhow::Result<()> {
+    let ns = format!("hundred-{kind}");
+    set(world, &ns).await?;
+    let process = start(world, "builtin").await?;
     let range = 61..=160;
-    let server = kea(&world, &range).await?;
+    let server = server_of(world, kind, &range).await?;
     // As many as there are addresses.
-    let lbs = create(&world, "hundred", range.clone().count()).await?;
-    let all = addresses(&world, &lbs, SOON).await?;
+    let lbs = create(world, &ns, range.clone().count()).await?;
+    let all = addresses(world, &lbs, limit).await?;
     has(&server, &range, &all).await?;
-    delete_all(&world, &lbs).await?;
+    delete_all(world, &lbs).await?;
     for lb in &lbs {
-        no_record(&world, lb).await?;
+        no_record(world, lb).await?;
     }
     has(&server, &range, &[]).await?;
     process.kill9()
@@ -160,37 +175,123 @@ pub async fn dhc_1_leases_while_three_of_ten_frames_are_lost(
     process.kill9()
 }
 
-pub async fn dhc_1_no_address_is_left(world: Arc<World>) -> anyhow::Result<()> {
-    set(&world, "full").await?;
-    let range = 186..=187;
-    let server = dnsmasq(&world, &range).await?;
+/// Messages between clients and servers: sent, and answered.
+async fn exchanged(world: &World) -> anyhow::Result<[f64; 2]> {
+    let figures = MetricsSnapshot::read(world, NODE).await?;
+    let kinds = [
+        (
+            "harvester_lb_dhcp_messages_sent_total",
+            ["discover", "request"],
+        ),
+        (
+            "harvester_lb_dhcp_messages_received_total",
+            ["offer", "ack"],
+        ),
+    ];
+    Ok(kinds.map(|(name, kinds)| figures.sum(name, |it| kinds.contains(&it.label("type")))))
+}
+
+/// When each lease expires, by the name of the record.
+async fn expiries(world: &World) -> anyhow::Result<BTreeMap<String, Option<String>>> {
+    let records = world.records().list(&ListParams::default()).await?;
+    let all = records
+        .iter()
+        .map(|it| (it.name_any(), lease(it).expires_at));
+    Ok(all.collect())
+}
+
+/// One process, which nobody kills, repeats what is lost: renewals, and in the soak also what begins a lease.
+pub async fn dhc_2_renewed_while_three_of_ten_frames_are_lost(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    // Of a longer lease, more messages may be lost before it is over; and the pauses between them are longer.
+    let (count, lifetime) = if soaks() { (20, 120) } else { (3, 30) };
+    // A client that is out of luck waits for a minute between two DISCOVERs.
+    let limit = Duration::from_mins(20);
+    set(&world, "lossy").await?;
+    let range = 161..=182;
+    let (first, last) = (lan(*range.start()), lan(*range.end()));
+    let early = json!({"renew-timer": 4, "rebind-timer": 6});
+    let lifetime = Duration::from_secs(lifetime);
+    let server = Dhcp::kea_with(&world.cluster, first, last, lifetime, &early).await?;
     let process = start(&world, "builtin").await?;
-    let first = create(&world, "full", 2).await?;
-    addresses(&world, &first, SOON).await?;
+    let early_loss = soaks().then(|| Filter::set(&world, LOSS)).transpose()?;
+    let lbs = create(&world, "lossy", count).await?;
+    let all = addresses(&world, &lbs, limit).await?;
+    let loss = match early_loss {
+        Some(loss) => loss,
+        None => Filter::set(&world, LOSS)?,
+    };
+    let before = expiries(&world).await?;
+    eventually("each is renewed, and a message was lost", limit, || async {
+        let now = expiries(&world).await?;
+        let renewed = before.iter().filter(|(name, at)| now.get(*name) > Some(at));
+        let (renewed, [sent, answered]) = (renewed.count(), exchanged(&world).await?);
+        ensure!(
+            renewed == count && sent - answered > 0.5,
+            "{renewed} are renewed, {answered} of {sent} messages answered"
+        );
+        Ok(Some(()))
+    })
+    .await?;
+    // One of many may have lost its lease, and asks for it again.
+    let now = addresses(&world, &lbs, limit).await?;
+    ensure!(now == all, "{now:?} after {all:?}");
+    has(&server, &range, &all).await?;
+    drop(loss);
+    delete_all(&world, &lbs).await?;
+    for lb in &lbs {
+        no_record(&world, lb).await?;
+    }
+    has(&server, &range, &[]).await?;
+    process.kill9()
+}
+
+/// With dnsmasq, and in the soak with Kea.
+pub async fn dhc_1_no_address_is_left(world: Arc<World>) -> anyhow::Result<()> {
+    let kinds = [
+        ("dnsmasq", "no address available"),
+        ("kea", "ALLOC_ENGINE_V4_ALLOC_FAIL"),
+    ];
+    for (kind, text) in kinds.into_iter().take(leases::kinds()) {
+        no_address_is_left(&world, kind, text).await?;
+    }
+    Ok(())
+}
+
+/// `text`: what the server logs.
+async fn no_address_is_left(world: &World, kind: &str, text: &str) -> anyhow::Result<()> {
+    let ns = format!("full-{kind}");
+    set(world, &ns).await?;
+    let range = 186..=187;
+    let server = server_of(world, kind, &range).await?;
+    let process = start(world, "builtin").await?;
+    let first = create(world, &ns, 2).await?;
+    addresses(world, &first, SOON).await?;
     // One of the first two may have needed more than one DISCOVER on a busy machine.
     let discovers = "harvester_lb_dhcp_messages_sent_total{type=\"discover\"}";
-    let before = counter(&world, discovers).await?;
-    let late = leased(&world, "full", "late").await?;
+    let before = counter(world, discovers).await?;
+    let late = leased(world, &ns, "late").await?;
     // The server does not answer. Two more DISCOVERs follow, after 4 and 8 s.
     eventually("three DISCOVERs", SOON, || async {
-        let sent = counter(&world, discovers).await? - before;
+        let sent = counter(world, discovers).await? - before;
         ensure!(sent > 2.5, "{sent}");
         Ok(Some(()))
     })
     .await?;
-    let record = phase(&world, &late, Phase::Pending).await?;
+    let record = phase(world, &late, Phase::Pending).await?;
     ensure!(record.spec.address.is_empty(), "{:?}", record.spec);
     let log = server.process().log();
-    ensure!(log.contains("no address available"), "{log}");
+    ensure!(log.contains(text), "{log}");
     let gone = &first[0];
-    let freed = bound(&world, gone).await?;
-    delete(&world, gone).await?;
-    no_record(&world, gone).await?;
+    let freed = bound(world, gone).await?;
+    delete(world, gone).await?;
+    no_record(world, gone).await?;
     // It is there with the next DISCOVER, which is the fourth.
-    let got = bound(&world, &late).await?;
+    let got = bound(world, &late).await?;
     ensure!(got == freed, "{got}, not {freed}");
     world
-        .event("full", "LoadBalancer", "late", "LeaseUnanswered")
+        .event(&ns, "LoadBalancer", "late", "LeaseUnanswered")
         .await?;
     process.kill9()
 }

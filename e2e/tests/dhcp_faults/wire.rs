@@ -10,6 +10,8 @@ use harvester_lb_testkit::lan;
 pub const NO_REPLIES: &str = "udp sport 67 ip saddr 192.168.100.1 drop";
 /// A rule: what dnsmasq acknowledges is not known to the client. Its option 53 is the first one.
 pub const NO_ACKS: &str = "udp sport 67 @th,1984,24 0x350105 drop";
+/// A rule: no client asks for a new lease. Option 53 is the first one of a client.
+pub const NO_DISCOVERS: &str = "udp dport 67 @th,1984,24 0x350101 drop";
 /// Rules: three of ten frames are lost between gw and node1, whose ports have these names.
 pub const LOSS: &str = "iifname \"p1-11\" oifname \"p1-1\" numgen random mod 10 < 3 drop
 iifname \"p1-1\" oifname \"p1-11\" numgen random mod 10 < 3 drop";
@@ -43,10 +45,10 @@ fn load(world: &World, rules: &str) -> anyhow::Result<()> {
     world.cluster.netns("lan")?.nft(&format!("{none}{rules}"))
 }
 
-/// The transaction id of the last REQUEST in the log of dnsmasq.
-pub fn last_request(log: &str) -> anyhow::Result<u32> {
-    let line = log.lines().rfind(|line| line.contains("DHCPREQUEST("));
-    let line = line.context("no DHCPREQUEST")?;
+/// The transaction id of the last message of a kind in the log of dnsmasq, such as `DHCPREQUEST(`.
+pub fn last_xid(log: &str, kind: &str) -> anyhow::Result<u32> {
+    let line = log.lines().rfind(|line| line.contains(kind));
+    let line = line.with_context(|| format!("no {kind}"))?;
     let mut words = line.split_whitespace();
     words
         .find_map(|word| word.parse().ok())

@@ -187,7 +187,20 @@ pub(crate) const PARTS: [Part; 7] = [
                 unit: Unit::Rounds,
                 total: 200,
             },
+            // A minute each.
+            Tests {
+                package: E2E,
+                names: "dhc_2_operator_killed_in_each_state",
+                least: 1,
+                unit: Unit::Rounds,
+                total: 60,
+            },
             runs("dhc_1_leases_while_three_of_ten_frames_are_lost"),
+            runs("dhc_2_renewed_while_three_of_ten_frames_are_lost"),
+            // With both servers.
+            runs("dhc_1_a_hundred_leases_at_once"),
+            runs("dhc_1_no_address_is_left"),
+            runs("dhc_2_renewed_again_and_again"),
         ],
     },
 ];

@@ -1,0 +1,100 @@
+//! The leader of the DHCP processes changes without a kill: it ends, or is paused and resumed while another one leads (DHC-2).
+
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use harvester_lb_api::{IPAllocation, Phase};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_testkit::eventually;
+use jiff::Timestamp;
+
+use crate::group::{Group, Program};
+use crate::killed::{confirmed, exactly, held_by, none_left};
+use crate::wire::{Filter, NO_ACKS, NO_REPLIES, asked};
+use harvester_lb_e2e::leases::{EARLY, bound, dnsmasq_with, lease, leased, phase, set};
+
+/// While one client has a lease, and the server has leased another one that its client does not know of.
+pub async fn dhc_2_a_leader_that_ends_hands_its_leases_over(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    set(&world, "ends").await?;
+    let range = 210..=214;
+    let server = dnsmasq_with(&world, &range, &[EARLY]).await?;
+    let earlier = server.process().log().len();
+    let mut group = Group::start(&world, Program::Dhcp).await?;
+    let kept = leased(&world, "ends", "kept").await?;
+    let of_kept = bound(&world, &kept).await?;
+    let no_acks = Filter::set(&world, NO_ACKS)?;
+    let asking = leased(&world, "ends", "asking").await?;
+    group.in_state("requesting", 1).await?;
+    let record = phase(&world, &asking, Phase::Pending).await?;
+    let hardware = lease(&record).hardware_address;
+    let of_asking = eventually("leased to the client that asks", SOON, || async {
+        held_by(&server, &hardware).map(Some)
+    })
+    .await?;
+    group.stand_by().await?;
+    let before = phase(&world, &kept, Phase::Bound).await?;
+    group.hand_over().await?;
+    drop(no_acks);
+    confirmed(&world, &kept, &before).await?;
+    ensure!(bound(&world, &asking).await? == of_asking);
+    exactly(&server, &range, vec![of_kept, of_asking])?;
+    let log = server.process().log();
+    let log = log.get(earlier..).unwrap_or_default();
+    ensure!(!log.contains("DHCPRELEASE("), "{log}");
+    none_left(&world, &server, &range, &[&kept, &asking]).await
+}
+
+/// Whether T1 of a recorded lease has passed.
+fn is_due(record: &IPAllocation) -> anyhow::Result<bool> {
+    let renew_at = lease(record).renew_at.context("no T1")?;
+    Ok(renew_at.parse::<Timestamp>()? < Timestamp::now())
+}
+
+pub async fn dhc_2_a_paused_leader_sends_nothing_when_it_resumes(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    set(&world, "paused").await?;
+    let range = 215..=219;
+    let server = dnsmasq_with(&world, &range, &[EARLY]).await?;
+    let at_server = || asked(&server.process().log());
+    let mut group = Group::start(&world, Program::Dhcp).await?;
+    group.stand_by().await?;
+    let kept = leased(&world, "paused", "kept").await?;
+    let of_kept = bound(&world, &kept).await?;
+    let silence = Filter::set(&world, NO_REPLIES)?;
+    let waiting = leased(&world, "paused", "waiting").await?;
+    group.in_state("selecting", 1).await?;
+    let before = phase(&world, &kept, Phase::Bound).await?;
+    let paused = group.pause().await?;
+    drop(silence);
+    confirmed(&world, &kept, &before).await?;
+    let of_waiting = bound(&world, &waiting).await?;
+    // The paused one has a REQUEST to send since T1, and a DISCOVER since before that.
+    eventually("T1 has passed", SOON, || async {
+        Ok(is_due(&before)?.then_some(()))
+    })
+    .await?;
+    let (sent, came) = (group.sent_by_leader().await?, at_server());
+    paused.process.cont()?;
+    eventually("it knows that another one leads", SOON, || async {
+        let log = paused.log()?;
+        Ok(log.contains("leadership lost").then_some(()))
+    })
+    .await?;
+    // The other one goes on.
+    let before = phase(&world, &kept, Phase::Bound).await?;
+    confirmed(&world, &kept, &before).await?;
+    eventually("only the leader has sent", SOON, || async {
+        let came = at_server() - came;
+        let sent = group.sent_by_leader().await? - sent;
+        let came = f64::from(u32::try_from(came)?);
+        ensure!((came - sent).abs() < 0.5, "{came} came, {sent} were sent");
+        Ok(Some(()))
+    })
+    .await?;
+    exactly(&server, &range, vec![of_kept, of_waiting])?;
+    none_left(&world, &server, &range, &[&kept, &waiting]).await
+}

@@ -1,0 +1,169 @@
+//! Operator and DHCP process together: the operator is killed in each state of a lease; it is restarted, or a standby takes over
+//! (DHC-2 to DHC-4).
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::ensure;
+use harvester_lb_api::{LoadBalancer, Phase};
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::seeds::{Rounds, soaks};
+use harvester_lb_testkit::{Dhcp, lan};
+use serde_json::json;
+
+use crate::group::{Group, Program};
+use crate::killed::{SOAK, confirmed, exactly, none_left};
+use crate::wire::{Filter, NO_REPLIES};
+use harvester_lb_e2e::leases::operator::{served, unserved};
+use harvester_lb_e2e::leases::{delete, held, leased, no_record, phase, set};
+
+const NAME: &str = "web";
+const RANGE: RangeInclusive<u8> = 200..=205;
+/// Lifetime of the leases. T1 is after 4 s, T2 after 6 s.
+const LIFETIME: Duration = Duration::from_secs(16);
+
+pub async fn dhc_2_operator_killed_in_each_state(world: Arc<World>) -> anyhow::Result<()> {
+    let rounds = Rounds::from_env(1, SOAK);
+    for seed in rounds.seeds() {
+        round(&world, seed).await?;
+    }
+    Ok(())
+}
+
+/// One load balancer, its server, and both programs.
+struct Round<'a> {
+    world: &'a World,
+    ns: String,
+    server: Dhcp,
+    operators: Group<'a>,
+    dhcp: Group<'a>,
+    random: fastrand::Rng,
+}
+
+async fn round(world: &World, seed: u64) -> anyhow::Result<()> {
+    let ns = format!("together-{seed}");
+    set(world, &ns).await?;
+    let labels = json!({"app": "web"});
+    world.fake_vmi(&ns, "vm", labels, Some("10.81.0.1")).await?;
+    let _kube_vip = FakeKubeVip::start(&world.client());
+    let (first, last) = (lan(*RANGE.start()), lan(*RANGE.end()));
+    let early = json!({"renew-timer": 4, "rebind-timer": 6});
+    let mut round = Round {
+        world,
+        ns,
+        server: Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &early).await?,
+        operators: Group::start(world, Program::Operator).await?,
+        dhcp: Group::start(world, Program::Dhcp).await?,
+        random: fastrand::Rng::with_seed(seed),
+    };
+    let lb = round.before_it_is_recorded().await?;
+    round.while_it_lasts(&lb).await?;
+    round.when_it_is_over(&lb).await?;
+    round.while_it_is_given_back(&lb).await?;
+    no_record(world, &lb).await?;
+    none_left(world, &round.server, &RANGE, &[]).await
+}
+
+impl Round<'_> {
+    /// Decides who leads next. Called before the state of the kill, which does not wait.
+    async fn prepare(&mut self) -> anyhow::Result<()> {
+        if self.random.bool() {
+            self.operators.stand_by().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the Service is there.
+    async fn has_service(&self) -> anyhow::Result<bool> {
+        let service = self.world.services(&self.ns).get_opt(NAME).await?;
+        Ok(service.is_some())
+    }
+
+    /// Before any OFFER; then between the ACK and the record.
+    async fn before_it_is_recorded(&mut self) -> anyhow::Result<LoadBalancer> {
+        self.prepare().await?;
+        let silence = Filter::set(self.world, NO_REPLIES)?;
+        let lb = leased(self.world, &self.ns, NAME).await?;
+        self.dhcp.in_state("selecting", 1).await?;
+        self.operators.kill().await?;
+        unserved(self.world, &lb).await?;
+        self.prepare().await?;
+        drop(silence);
+        self.dhcp.in_state("checking", 1).await?;
+        self.dhcp.leader.process.stop()?;
+        let had = held(&self.server, &RANGE);
+        ensure!(had.len() == 1, "the server has {had:?}");
+        phase(self.world, &lb, Phase::Pending).await?;
+        self.operators.kill().await?;
+        self.dhcp.kill().await?;
+        served(self.world, &lb, had[0]).await?;
+        exactly(&self.server, &RANGE, had)?;
+        Ok(lb)
+    }
+
+    /// Before T1, after T1, and in the soak after T2, where the next kill is too: the Service stays.
+    async fn while_it_lasts(&mut self, lb: &LoadBalancer) -> anyhow::Result<()> {
+        let had = held(&self.server, &RANGE);
+        let service = served(self.world, lb, had[0]).await?;
+        let states = ["bound", "renewing", "rebinding"];
+        let count = if soaks() { 3 } else { 2 };
+        for state in states.into_iter().take(count) {
+            self.prepare().await?;
+            let silence = Filter::set(self.world, NO_REPLIES)?;
+            self.dhcp.in_state(state, 1).await?;
+            let before = phase(self.world, lb, Phase::Bound).await?;
+            self.operators.kill().await?;
+            drop(silence);
+            confirmed(self.world, lb, &before).await?;
+            let now = served(self.world, lb, had[0]).await?;
+            ensure!(now == service, "{state}: the Service was made anew");
+            exactly(&self.server, &RANGE, had.clone())?;
+        }
+        Ok(())
+    }
+
+    /// After the expiry, with the Service that nobody has deleted yet.
+    async fn when_it_is_over(&mut self, lb: &LoadBalancer) -> anyhow::Result<()> {
+        let had = held(&self.server, &RANGE);
+        let service = served(self.world, lb, had[0]).await?;
+        self.prepare().await?;
+        let silence = Filter::set(self.world, NO_REPLIES)?;
+        self.dhcp.in_state("rebinding", 1).await?;
+        self.operators.stop()?;
+        self.dhcp.in_state("selecting", 1).await?;
+        ensure!(self.has_service().await?, "who has deleted the Service?");
+        self.operators.kill().await?;
+        unserved(self.world, lb).await?;
+        drop(silence);
+        let now = served(self.world, lb, had[0]).await?;
+        ensure!(now != service, "the Service outlived the lease");
+        exactly(&self.server, &RANGE, had)
+    }
+
+    /// While the Service still shows the address, which a finalizer holds, and after that is gone.
+    async fn while_it_is_given_back(&mut self, lb: &LoadBalancer) -> anyhow::Result<()> {
+        let had = held(&self.server, &RANGE);
+        let services = self.world.services(&self.ns);
+        let finalizers = |all: &[&str]| json!({"metadata": {"finalizers": all}});
+        self.prepare().await?;
+        let held = finalizers(&["example.com/held"]);
+        self.world.merge(&services, NAME, held).await?;
+        delete(self.world, lb).await?;
+        phase(self.world, lb, Phase::Releasing).await?;
+        self.operators.kill().await?;
+        ensure!(self.has_service().await?, "the Service is gone");
+        phase(self.world, lb, Phase::Releasing).await?;
+        exactly(&self.server, &RANGE, had.clone())?;
+
+        self.prepare().await?;
+        self.dhcp.leader.process.stop()?;
+        self.world.merge(&services, NAME, finalizers(&[])).await?;
+        self.world.gone(&services, NAME).await?;
+        self.operators.kill().await?;
+        phase(self.world, lb, Phase::Releasing).await?;
+        exactly(&self.server, &RANGE, had)?;
+        self.dhcp.kill().await
+    }
+}
