@@ -167,12 +167,22 @@ pub async fn dhc_1_leases_while_three_of_ten_frames_are_lost(
     has(&server, &range, &all).await?;
     // A RELEASE is sent once.
     drop(loss);
-    delete_all(&world, &lbs).await?;
-    for lb in &lbs {
-        no_record(&world, lb).await?;
-    }
-    has(&server, &range, &[]).await?;
+    gives_all_back(&world, &lbs, &server, &range).await?;
     process.kill9()
+}
+
+/// Deletes them all; nothing is left at the server.
+async fn gives_all_back(
+    world: &World,
+    lbs: &[LoadBalancer],
+    server: &Dhcp,
+    range: &RangeInclusive<u8>,
+) -> anyhow::Result<()> {
+    delete_all(world, lbs).await?;
+    for lb in lbs {
+        no_record(world, lb).await?;
+    }
+    has(server, range, &[]).await
 }
 
 /// Messages between clients and servers: sent, and answered.
@@ -239,11 +249,7 @@ pub async fn dhc_2_renewed_while_three_of_ten_frames_are_lost(
     ensure!(now == all, "{now:?} after {all:?}");
     has(&server, &range, &all).await?;
     drop(loss);
-    delete_all(&world, &lbs).await?;
-    for lb in &lbs {
-        no_record(&world, lb).await?;
-    }
-    has(&server, &range, &[]).await?;
+    gives_all_back(&world, &lbs, &server, &range).await?;
     process.kill9()
 }
 
