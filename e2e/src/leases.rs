@@ -228,6 +228,13 @@ pub async fn server_of(
     }
 }
 
+/// Namespace and name.
+fn names(lb: &LoadBalancer) -> (&str, &str) {
+    let (ns, name) = (&lb.metadata.namespace, &lb.metadata.name);
+    let (ns, name) = (ns.as_deref(), name.as_deref());
+    (ns.unwrap_or_default(), name.unwrap_or_default())
+}
+
 /// A Service as the operator makes it, with this address.
 pub async fn serve(
     world: &World,
@@ -256,8 +263,7 @@ pub async fn serve(
 
 /// Deletes the Service of a load balancer.
 pub async fn unserve(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
-    let ns = lb.metadata.namespace.as_deref().unwrap_or_default();
-    let name = lb.metadata.name.as_deref().unwrap_or_default();
+    let (ns, name) = names(lb);
     world
         .services(ns)
         .delete(name, &DeleteParams::default())
@@ -267,8 +273,7 @@ pub async fn unserve(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
 
 /// Deletes a load balancer.
 pub async fn delete(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
-    let ns = lb.metadata.namespace.as_deref().unwrap_or_default();
-    let name = lb.metadata.name.as_deref().unwrap_or_default();
+    let (ns, name) = names(lb);
     world.delete_lb(ns, name).await
 }
 

@@ -5,12 +5,12 @@
 
 pub mod audit;
 pub mod check;
+pub mod definitions;
 pub mod documents;
 pub mod exported;
 pub mod fake_kube_vip;
 pub mod foreign;
 pub mod go;
-mod harvester_definitions;
 pub mod history_checker;
 mod http;
 pub mod image;

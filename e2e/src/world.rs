@@ -255,10 +255,15 @@ impl World {
     /// Creates a namespace.
     pub async fn namespace(&self, name: &str) -> anyhow::Result<()> {
         let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
-        Api::all(self.client())
+        self.namespaces()
             .create(&PostParams::default(), &namespace)
             .await?;
         Ok(())
+    }
+
+    /// Namespaces.
+    pub fn namespaces(&self) -> Api<Namespace> {
+        Api::all(self.client())
     }
 
     /// LoadBalancers of a namespace.

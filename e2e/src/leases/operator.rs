@@ -7,6 +7,7 @@ use anyhow::ensure;
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_testkit::{Process, eventually};
 
+use super::names;
 use crate::http;
 use crate::read::ready;
 use crate::world::{QUICK_LEASE, SOON, World};
@@ -33,13 +34,6 @@ pub async fn start_operator(
         })
         .await?;
     Ok(process)
-}
-
-/// Namespace and name.
-fn names(lb: &LoadBalancer) -> (&str, &str) {
-    let (ns, name) = (&lb.metadata.namespace, &lb.metadata.name);
-    let (ns, name) = (ns.as_deref(), name.as_deref());
-    (ns.unwrap_or_default(), name.unwrap_or_default())
 }
 
 /// Waits until a load balancer is served at this address: its Service asks for it, and the status shows it. Answers the uid of the

@@ -10,19 +10,19 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::{IPPool, condition};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::check::passes;
+use harvester_lb_e2e::definitions::{Definitions, change};
 use harvester_lb_e2e::lives::below;
 use harvester_lb_e2e::quiet::audited;
 use harvester_lb_e2e::stage::{NODE, OTHERS, PROBED, Stage, cluster, until_accepted};
 use harvester_lb_e2e::world::SOON;
-use harvester_lb_fixtures::{harvester, listener, subnet};
+use harvester_lb_fixtures::{listener, subnet};
 use harvester_lb_testkit::eventually;
-use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, ResourceExt};
+use kube::ResourceExt;
+use kube::api::{ListParams, PostParams};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-const GROUP: &str = "loadbalancer.harvesterhci.io";
 /// How often both definitions are replaced.
 const ROUNDS: usize = 3;
 /// Concurrent clients that create and delete, each with a few names.
@@ -30,107 +30,6 @@ const CLIENTS: usize = 6;
 const NAMES: usize = 5;
 /// Longest pause of a client, in milliseconds.
 const PAUSE: u64 = 60;
-
-/// The definitions of LoadBalancer and IPPool: `spec.versions`.
-#[derive(Clone)]
-struct Definitions {
-    load_balancer: Value,
-    ip_pool: Value,
-    /// Whether they refuse a negative number.
-    has_minimum: bool,
-}
-
-impl Definitions {
-    async fn read(world: &World) -> anyhow::Result<Self> {
-        let api = definitions(world).await?;
-        let versions = async |plural: &str| {
-            let definition = api.get(&format!("{plural}.{GROUP}")).await?;
-            anyhow::Ok(definition.data["spec"]["versions"].clone())
-        };
-        Ok(Self {
-            load_balancer: versions("loadbalancers").await?,
-            ip_pool: versions("ippools").await?,
-            has_minimum: true,
-        })
-    }
-
-    fn of_harvester() -> Self {
-        Self {
-            load_balancer: harvester::load_balancer_versions(),
-            ip_pool: harvester::ip_pool_versions(),
-            has_minimum: false,
-        }
-    }
-
-    /// Replaces the versions and leaves the rest, as helm does, and waits until they are in force.
-    async fn apply(&self, world: &World, ns: &str) -> anyhow::Result<()> {
-        for (plural, versions) in [
-            ("loadbalancers", &self.load_balancer),
-            ("ippools", &self.ip_pool),
-        ] {
-            change(world, plural, json!({"versions": versions})).await?;
-        }
-        eventually("the definitions are in force", SOON, || async {
-            let (lb, pool) = (negative_lb(world, ns), negative_pool(world));
-            let refused = (is_refused(lb.await)?, is_refused(pool.await)?);
-            Ok((refused == (self.has_minimum, self.has_minimum)).then_some(()))
-        })
-        .await
-    }
-}
-
-async fn definitions(world: &World) -> anyhow::Result<Api<DynamicObject>> {
-    let group = "apiextensions.k8s.io/v1";
-    world
-        .cluster
-        .api(group, "CustomResourceDefinition", None)
-        .await
-}
-
-async fn change(world: &World, plural: &str, spec: Value) -> anyhow::Result<()> {
-    let patch = Patch::Merge(json!({ "spec": spec }));
-    let name = format!("{plural}.{GROUP}");
-    let params = PatchParams::default();
-    definitions(world)
-        .await?
-        .patch(&name, &params, &patch)
-        .await?;
-    Ok(())
-}
-
-/// Asks for an object with a negative number, without storing it.
-async fn negative_lb(world: &World, ns: &str) -> kube::Result<()> {
-    let lb = json!({
-        "metadata": {"name": "negative"},
-        "spec": {"workloadType": "cluster", "healthCheck": {"periodSeconds": -1}},
-    });
-    let lb = serde_json::from_value(lb).map_err(kube::Error::SerdeError)?;
-    world.lbs(ns).create(&dry_run(), &lb).await.map(|_| ())
-}
-
-async fn negative_pool(world: &World) -> kube::Result<()> {
-    let pool = json!({
-        "metadata": {"name": "negative"},
-        "spec": {"ranges": [], "selector": {"priority": -1}},
-    });
-    let pool = serde_json::from_value(pool).map_err(kube::Error::SerdeError)?;
-    world.pools().create(&dry_run(), &pool).await.map(|_| ())
-}
-
-fn dry_run() -> PostParams {
-    PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    }
-}
-
-fn is_refused(outcome: kube::Result<()>) -> anyhow::Result<bool> {
-    match outcome {
-        Ok(()) => Ok(false),
-        Err(kube::Error::Api(status)) if status.code == 422 => Ok(true),
-        Err(error) => Err(error.into()),
-    }
-}
 
 /// Clients that create and delete LoadBalancers until they are told to stop.
 struct Load {
@@ -279,11 +178,11 @@ pub async fn api_1_harvester_s_definitions_come_back_under_load(
     for round in 0..ROUNDS {
         for (number, definitions) in [&theirs, &ours].into_iter().enumerate() {
             load.goes_on().await?;
-            definitions.apply(&world, ns).await?;
+            definitions.apply(&world).await?;
             all_work(&stage, 2 * round + number).await?;
         }
     }
-    theirs.apply(&world, ns).await?;
+    theirs.apply(&world).await?;
     load.goes_on().await?;
     let (mut expected, requests) = load.end().await?;
     eprintln!(
@@ -318,7 +217,7 @@ pub async fn api_1_harvester_s_definitions_come_back_under_load(
 
     let none = json!({"conversion": {"strategy": "None", "webhook": null}});
     change(&world, "loadbalancers", none).await?;
-    ours.apply(&world, ns).await?;
+    ours.apply(&world).await?;
     all_work(&stage, 2 * ROUNDS).await?;
     let restarts = stage.judge().await?.1;
     ensure!(restarts == 0, "it has ended by itself");

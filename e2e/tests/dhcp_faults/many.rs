@@ -119,11 +119,7 @@ async fn a_hundred(world: &World, kind: &str, limit: Duration) -> anyhow::Result
     let lbs = create(world, &ns, range.clone().count()).await?;
     let all = addresses(world, &lbs, limit).await?;
     has(&server, &range, &all).await?;
-    delete_all(world, &lbs).await?;
-    for lb in &lbs {
-        no_record(world, lb).await?;
-    }
-    has(&server, &range, &[]).await?;
+    gives_all_back(world, &lbs, &server, &range).await?;
     process.kill9()
 }
 

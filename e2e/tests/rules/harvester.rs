@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use anyhow::ensure;
 use harvester_lb_api::{IPAllocation, Phase};
+use harvester_lb_e2e::definitions::Definitions;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_testkit::eventually;
-use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
-use kube::{Api, ResourceExt};
 
 use super::exclusions::{self, exc_1_nothing_new_from_a_pool_with_an_invalid_list};
 use super::requested::{self, req_1_what_is_no_address_of_a_pool_is_refused};
@@ -51,7 +51,7 @@ pub(crate) fn last() -> Vec<Test> {
 }
 
 async fn api_1_the_definitions_are_harvester_s_to_the_end(world: Arc<World>) -> anyhow::Result<()> {
-    world.has_harvester_definitions().await
+    Definitions::of_harvester().are_stored(&world).await
 }
 
 fn is_ours(name: &str) -> bool {
@@ -63,7 +63,7 @@ pub(crate) fn definitions(
     world: Arc<World>,
 ) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>> {
     Box::pin(async move {
-        let namespaces: Api<Namespace> = Api::all(world.client());
+        let namespaces = world.namespaces();
         let names = async || {
             let all = namespaces.list(&ListParams::default()).await?;
             let all = all.iter().map(ResourceExt::name_any);
@@ -104,6 +104,6 @@ pub(crate) fn definitions(
             Ok(Some(()))
         })
         .await?;
-        world.apply_harvester_definitions().await
+        Definitions::of_harvester().apply(&world).await
     })
 }

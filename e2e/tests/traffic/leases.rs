@@ -12,8 +12,6 @@ use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::{self as fixtures, with};
 use harvester_lb_testkit::{Dhcp, Process, Vm, eventually, lan};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
 use kube::api::DeleteParams;
 use serde_json::json;
 
@@ -145,7 +143,7 @@ async fn dhc_4_a_deleted_namespace_gives_its_leased_address_back(
     answered_by(&world, kept, &[other]).await?;
     let before = record(&world, &of_other).await?.context("no record")?.spec;
 
-    let namespaces: Api<Namespace> = Api::all(world.client());
+    let namespaces = world.namespaces();
     namespaces.delete(ns, &DeleteParams::default()).await?;
     // It goes when the last of its objects is gone.
     world.gone(&namespaces, ns).await?;

@@ -12,8 +12,6 @@ use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::{listener, with};
 use harvester_lb_testkit::{Traffic, Vm, eventually};
-use k8s_openapi::api::core::v1::Namespace;
-use kube::Api;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -358,7 +356,7 @@ async fn rel_3_a_deleted_namespace_takes_its_load_balancers_along(
         Requests::start(&world, spared, &A),
     );
 
-    let namespaces: Api<Namespace> = Api::all(world.client());
+    let namespaces = world.namespaces();
     namespaces.delete(ns, &DeleteParams::default()).await?;
     for ports in [A, B, C] {
         group.is_silent(ports).await?;

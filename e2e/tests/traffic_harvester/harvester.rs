@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{keys, meta};
+use harvester_lb_e2e::definitions::Definitions;
 use harvester_lb_e2e::quiet::quiet;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, reviewed, tests};
@@ -40,7 +41,7 @@ pub fn definitions_and_webhook(
     world: Arc<World>,
 ) -> Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send>> {
     Box::pin(async move {
-        world.apply_harvester_definitions().await?;
+        Definitions::of_harvester().apply(&world).await?;
         reviewed::start(world).await
     })
 }
@@ -139,5 +140,5 @@ async fn section_10_every_write_was_reviewed(world: Arc<World>) -> anyhow::Resul
 }
 
 async fn api_1_the_definitions_are_harvester_s_to_the_end(world: Arc<World>) -> anyhow::Result<()> {
-    world.has_harvester_definitions().await
+    Definitions::of_harvester().are_stored(&world).await
 }
