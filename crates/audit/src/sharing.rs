@@ -279,6 +279,18 @@ fn protocol(listener: &Listener) -> &str {
     }
 }
 
+/// Whether a Service has the port of a listener, under any name.
+fn carries(service: &Service, listener: &Listener) -> bool {
+    let spec = service.spec.as_ref();
+    let mut all = spec
+        .into_iter()
+        .flat_map(|spec| spec.ports.iter().flatten());
+    all.any(|port| {
+        i64::from(port.port) == listener.port
+            && port.protocol.as_deref().unwrap_or("TCP") == protocol(listener)
+    })
+}
+
 /// Whether a shared Service has the port of a listener, under its name there.
 fn has_port(service: &Service, listener: &Listener) -> bool {
     let spec = service.spec.as_ref();
@@ -330,7 +342,8 @@ pub(crate) fn wants_a_port_of_another(objects: &Objects<'_>, lb: &Lb<'_>, group:
     };
     let mut others = objects.lbs.values().filter(of_group);
     let service = objects.services.get(group);
-    let carried = |port: &Listener| service.is_some_and(|service| has_port(service, port));
+    // One whose spec is refused goes on with the ports that it had, alone under the names of its listeners (BE-6).
+    let carried = |port: &Listener| service.is_some_and(|service| carries(service, port));
     others.any(|other| {
         let other: BTreeSet<(i64, &str)> = ports(other.object)
             .map(|port| (port.port, protocol(port)))

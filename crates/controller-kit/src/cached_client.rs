@@ -37,7 +37,7 @@ pub trait CachedResource<I>:
     /// Records that a live read found no object. `known` is the version known before the read; only that copy and older
     /// ones are removed.
     fn remove(index: &I, key: &Key, known: Version) {
-        if let Some(change) = Self::store(index).forget(key, known) {
+        if let Some(change) = Self::store(index).absent(key, known) {
             Self::changed(index, key, &change);
         }
     }

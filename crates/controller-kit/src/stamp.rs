@@ -28,6 +28,11 @@ impl Stamp {
         }
     }
 
+    /// Whether this is a copy of the same object, whose uid is known.
+    pub fn is_same_object(self, other: Self) -> bool {
+        self.uid != 0 && self.uid == other.uid
+    }
+
     /// Whether this is an older copy of the same object, as far as the uids are known. An object that is recreated
     /// under the same name has a newer version than its predecessor ever had; an older version means a restored backup
     /// (RUN-3).

@@ -3,7 +3,7 @@
 //! A store has two sources: the watch, and the answers to our own writes (write-through), so that the next decision
 //! uses what we just wrote and need not wait for the watch. Resource versions order the two: an older copy never
 //! replaces a newer one, and the answer to a write that the watch has already passed is dropped, so that it cannot
-//! bring a deleted object back.
+//! bring a deleted object back. Nor does the watch, if a live read has found the object gone before the watch says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -65,6 +65,8 @@ struct Inner<V> {
     listing: Option<Listing>,
     /// Number of complete lists.
     lists: u64,
+    /// Objects that a live read did not find, and whose deletion the watch has yet to deliver: the last copy of each.
+    gone: BTreeMap<Key, Stamp>,
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +75,8 @@ struct Listing {
     named: BTreeSet<Key>,
     /// Keys written through since the list began.
     written: BTreeSet<Key>,
+    /// Keys that a live read did not find since the list began.
+    gone: BTreeSet<Key>,
     /// Objects that the list has in an older copy than was known when it began, with the known stamp.
     older: Vec<(Key, Stamp)>,
 }
@@ -86,6 +90,19 @@ impl<V> Inner<V> {
         };
         let old = self.entries.insert(key.clone(), entry).map(|e| e.value);
         Change::Applied { old, new }
+    }
+
+    /// Whether this is a copy of an object that is known to be gone. A later one of the name has another uid.
+    fn is_of_gone(&self, key: &Key, stamp: Stamp) -> bool {
+        let gone = self.gone.get(key);
+        gone.is_some_and(|gone| gone.is_same_object(stamp))
+    }
+
+    /// Whether the watch is behind that: this is a copy of that object, or of an earlier one of the name.
+    fn is_before_end(&self, key: &Key, stamp: Stamp) -> bool {
+        let gone = self.gone.get(key).map(|gone| gone.version);
+        let is_earlier = gone.is_some_and(|version| stamp.version <= version);
+        self.is_of_gone(key, stamp) || (is_earlier && stamp.version != Version::default())
     }
 
     /// Removes an object whose deletion was seen.
@@ -126,6 +143,7 @@ impl<V> Default for Store<V> {
                 watched: Version::default(),
                 listing: None,
                 lists: 0,
+                gone: BTreeMap::new(),
             }),
             synced: AtomicBool::new(false),
         }
@@ -241,6 +259,9 @@ impl<V> Store<V> {
         if version <= inner.watched && version != Version::default() {
             return None;
         }
+        if inner.is_of_gone(key, stamp) {
+            return None;
+        }
         if inner
             .entries
             .get(key)
@@ -254,7 +275,35 @@ impl<V> Store<V> {
         Some(inner.put(key, stamp, value))
     }
 
-    /// Removes an object that a live read did not find, unless the store has learned of a newer copy meanwhile.
+    /// Removes an object that a live read did not find, unless the store has learned of a newer copy meanwhile. Copies of it that the
+    /// watch has yet to deliver are dropped.
+    pub fn absent(&self, key: &Key, version: Version) -> Option<Change<V>> {
+        let mut guard = self.inner.write();
+        let inner = &mut *guard;
+        let stamp = inner.entries.get(key)?.stamp;
+        if stamp.version > version {
+            return None;
+        }
+        inner.gone.insert(key.clone(), stamp);
+        if let Some(listing) = &mut inner.listing {
+            listing.gone.insert(key.clone());
+        }
+        inner.take(key)
+    }
+
+    /// Whether the object of a copy is known to be gone: a live read did not find it, or the watch has passed that version and has no such
+    /// object. While a list is in progress only the former tells.
+    pub fn is_gone(&self, key: &Key, stamp: Stamp) -> bool {
+        let inner = self.inner.read();
+        let version = stamp.version;
+        let is_past = inner.listing.is_none()
+            && version <= inner.watched
+            && version != Version::default()
+            && !inner.entries.contains_key(key);
+        is_past || inner.is_of_gone(key, stamp)
+    }
+
+    /// Removes an object that is none of those that the store is for, unless the store has learned of a newer copy meanwhile.
     pub fn forget(&self, key: &Key, version: Version) -> Option<Change<V>> {
         let mut inner = self.inner.write();
         if inner
@@ -279,8 +328,13 @@ impl<V> Store<V> {
         let mut guard = self.inner.write();
         let inner = &mut *guard;
         inner.watched = inner.watched.max(version);
+        let is_stale = inner.is_before_end(key, stamp);
         if let Some(listing) = &mut inner.listing {
             listing.named.insert(key.clone());
+            // A list that was requested later proves that it exists: the API server was restored from a backup (RUN-3).
+            if is_stale && listing.gone.contains(key) {
+                return None;
+            }
             if let Some(entry) = inner.entries.get(key)
                 && stamp.is_before(entry.stamp)
                 && !listing.written.contains(key)
@@ -288,7 +342,10 @@ impl<V> Store<V> {
             {
                 listing.older.push((key.clone(), entry.stamp));
             }
+        } else if is_stale {
+            return None;
         }
+        inner.gone.remove(key);
         if version != Version::default()
             && inner
                 .entries
@@ -301,9 +358,14 @@ impl<V> Store<V> {
     }
 
     /// Applies a deletion from the watch.
-    pub(crate) fn deleted(&self, key: &Key, version: Version) -> Option<Change<V>> {
+    pub(crate) fn deleted(&self, key: &Key, stamp: impl Into<Stamp>) -> Option<Change<V>> {
+        let stamp = stamp.into();
+        let version = stamp.version;
         let mut inner = self.inner.write();
         inner.watched = inner.watched.max(version);
+        if inner.is_of_gone(key, stamp) {
+            inner.gone.remove(key);
+        }
         if inner
             .entries
             .get(key)
@@ -331,6 +393,8 @@ impl<V> Store<V> {
             return listed;
         };
         inner.lists += 1;
+        // The watch after this list delivers no deletion of what the list lacks.
+        inner.gone.retain(|key, _| listing.gone.contains(key));
         let not_named = |key: &&Key| !listing.named.contains(*key);
         let unnamed: Vec<Key> = inner.entries.keys().filter(not_named).cloned().collect();
         for key in unnamed {
@@ -418,6 +482,58 @@ mod tests {
         assert_eq!(store.len(), 2, "it may have been made after the list");
     }
 
+    #[test]
+    fn ipa_3_the_watch_does_not_bring_back_what_a_live_read_did_not_find() {
+        let store = Store::default();
+        let a = key("a");
+        store.watched(&a, stamp("u", 5), 5);
+        store.written(&a, stamp("u", 8), 8);
+        assert!(store.absent(&a, Version(5)).is_none(), "written meanwhile");
+        assert!(store.absent(&a, Version(8)).is_some());
+        assert_eq!(store.watched(&a, stamp("u", 7), 7), None);
+        assert_eq!(store.written(&a, stamp("u", 8), 8), None, "a late answer");
+        assert!(store.deleted(&a, stamp("u", 9)).is_none());
+        assert!(store.get(&a).is_none());
+        // A later one of the name.
+        assert!(store.watched(&a, stamp("v", 10), 10).is_some());
+        assert!(store.absent(&a, Version(10)).is_some());
+        assert!(store.written(&a, stamp("w", 12), 12).is_some());
+        assert_eq!(store.watched(&a, stamp("v", 10), 10), None);
+        assert_eq!(*store.get(&a).unwrap(), 12);
+        assert!(store.watched(&a, stamp("w", 13), 13).is_some());
+        // Two of the name are gone before the watch tells of the first.
+        assert!(store.absent(&a, Version(13)).is_some());
+        assert!(store.written(&a, stamp("x", 15), 15).is_some());
+        assert!(store.absent(&a, Version(15)).is_some());
+        assert_eq!(store.watched(&a, stamp("w", 13), 13), None);
+        assert!(store.deleted(&a, stamp("w", 14)).is_none());
+        assert_eq!(store.watched(&a, stamp("x", 15), 15), None);
+        assert!(store.deleted(&a, stamp("x", 16)).is_none());
+        assert!(store.inner.read().gone.is_empty());
+    }
+
+    #[test]
+    fn ipa_3_a_list_that_was_requested_later_tells_what_exists() {
+        let store = Store::default();
+        for name in ["before", "meanwhile", "restored"] {
+            store.watched(&key(name), stamp("u", 5), ());
+        }
+        store.absent(&key("before"), Version(5));
+        store.absent(&key("restored"), Version(5));
+        store.list_begins();
+        assert!(store.watched(&key("restored"), stamp("u", 4), ()).is_some());
+        store.watched(&key("meanwhile"), stamp("u", 5), ());
+        store.absent(&key("meanwhile"), Version(5));
+        assert_eq!(store.watched(&key("meanwhile"), stamp("u", 5), ()), None);
+        let listed = store.list_ends();
+        assert!(listed.gone.is_empty() && listed.unconfirmed.is_empty());
+        assert_eq!(store.len(), 1);
+        // The list may have been made before; then the watch says that it is gone.
+        assert_eq!(store.watched(&key("meanwhile"), stamp("u", 6), ()), None);
+        assert!(store.deleted(&key("meanwhile"), stamp("u", 7)).is_none());
+        assert!(store.inner.read().gone.is_empty());
+    }
+
     fn stamp(uid: &str, version: u64) -> Stamp {
         Stamp::of(
             &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
@@ -488,6 +604,24 @@ mod tests {
             .map(|(k, _)| k.to_string())
             .collect();
         assert_eq!(names, ["a/1", "a/2"]);
+    }
+
+    #[test]
+    fn ipa_7_what_is_known_to_be_gone() {
+        let store = Store::default();
+        let is_gone = |store: &Store<()>, version| store.is_gone(&key("a"), stamp("u", version));
+        assert!(!is_gone(&store, 5), "nothing is known");
+        store.list_begins();
+        store.watched(&key("b"), stamp("w", 9), ());
+        assert!(!is_gone(&store, 5), "the list may have it");
+        store.list_ends();
+        assert!(is_gone(&store, 5) && !is_gone(&store, 10));
+        store.written(&key("a"), stamp("u", 10), ());
+        assert!(!is_gone(&store, 10) && !is_gone(&store, 5));
+        store.absent(&key("a"), Version(10));
+        assert!(is_gone(&store, 12) && !store.is_gone(&key("a"), stamp("v", 12)));
+        store.deleted(&key("a"), stamp("u", 13));
+        assert!(is_gone(&store, 12));
     }
 
     #[test]

@@ -125,7 +125,8 @@ where
             })
             .buffer_unordered(LOOK_UPS_AT_A_TIME);
         while let Some((key, known, found)) = found.next().await {
-            apply_live_read(&key, known, found, &store, &convert, &handler);
+            let is_all = labels.is_none();
+            apply_live_read(&key, known, found, is_all, &store, &convert, &handler);
         }
     }
 }
@@ -226,7 +227,7 @@ where
         }
         Event::Delete(object) => {
             let key = meta::key(object.meta());
-            if let Some(change) = store.deleted(&key, meta::version(object.meta())) {
+            if let Some(change) = store.deleted(&key, Stamp::of(object.meta())) {
                 handler(&key, change);
             }
         }
@@ -261,11 +262,13 @@ pub struct NeedsLiveRead {
     pub older: Vec<(Key, Stamp)>,
 }
 
-/// Applies the result of a live read of an unconfirmed object.
+/// Applies the result of a live read of an unconfirmed object. `is_all`: it finds each object of the name. By a selector it also misses one
+/// that is there and has lost its label, and may have it again.
 pub fn apply_live_read<K, V>(
     key: &Key,
     known: Version,
     found: Option<DecodeGuard<K>>,
+    is_all: bool,
     store: &Store<V>,
     convert: &impl Fn(Decoded<K>) -> Option<V>,
     handler: &impl Fn(&Key, Change<V>),
@@ -278,6 +281,7 @@ pub fn apply_live_read<K, V>(
             let stamp = Stamp::of(object.meta());
             convert(object.0).and_then(|value| store.written(key, stamp, value))
         }
+        None if is_all => store.absent(key, known),
         None => store.forget(key, known),
     };
     if let Some(change) = change {
@@ -297,7 +301,7 @@ fn apply<K, V>(
     let stamp = Stamp::of(object.meta());
     let change = match convert(object.0) {
         Some(value) => store.watched(&key, stamp, value),
-        None => store.deleted(&key, stamp.version),
+        None => store.deleted(&key, stamp),
     };
     if let Some(change) = change {
         handler(&key, change);

@@ -23,6 +23,9 @@ const LBS: [&str; 2] = [
     r#"{"metadata":{"name":"b","annotations":{"loadbalancer.harvesterhci.io/primary-load-balancer":"a"}},"spec":{"listeners":[]},"status":{"conditions":[{"type":"AddressShared","status":"True","reason":"Secondary"}]}}"#,
 ];
 
+/// The address of a group that has outlived its primary.
+const OF_GROUP: &str = r#"{"metadata":{"name":"10.200.0.10","annotations":{"loadbalancer.harvesterhci.io/primary-load-balancer":"gone"}},"spec":{"address":"10.200.0.10","pool":"calm","owner":{"namespace":"shop","name":"b","uid":"u-b"},"phase":"Bound"}}"#;
+
 /// The facts.
 struct Cluster {
     pools: PoolIndex,
@@ -41,7 +44,7 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
         guests: GuestNetworks::default(),
         removed: RemovedClusters::default(),
         holders: AddressHolders::default(),
-        interfaces: Interfaces::default(),
+        interfaces: "mgmt-br".parse().unwrap(),
         neighbours: Neighbours::new(
             LBS.map(|lb| serde_json::from_str(lb).unwrap()).map(Ok),
             true,
@@ -56,6 +59,8 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
         why: String::new(),
     };
     cluster.allocated.set_record("10.200.0.9", &unreadable);
+    let of_group = Allocation::decoded(&serde_json::from_str(OF_GROUP).unwrap());
+    cluster.allocated.set_record("10.200.0.10", &of_group);
     let node = vec!["10.66.0.9".parse().unwrap()];
     cluster.holders.set("node", node);
     cluster

@@ -9,8 +9,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use arbitrary::{Result, Unstructured};
 use harvester_lb_ipam::{
-    Evidence, Ledger, Micros, Owner, OwnerId, Phase, PoolSpec, Record, RecordSpec, Request,
-    Settings, StatusAddress, Uid, addr,
+    Evidence, Exclusions, Ledger, Micros, Owner, OwnerId, Phase, PoolSpec, Record, RecordSpec,
+    Request, Settings, StatusAddress, Uid, Withheld, addr,
 };
 use harvester_lb_object::Version;
 
@@ -31,6 +31,18 @@ const SUBNETS: [&str; 12] = [
     "bad",
     "10.0.0.0/28",
     "ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff8/125",
+];
+
+/// Lists of exclusions: within ranges, at their ends, all of them, none that is valid.
+const EXCLUDED: [&str; 8] = [
+    "10.0.0.5",
+    "10.0.0.2-10.0.0.6",
+    "10.0.0.0/29, 10.0.0.9",
+    "0.0.0.0/0,::/0",
+    "255.255.255.255,ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff8/125",
+    "fd00::3-fd00::5,fd00::4",
+    "",
+    "10.0.0.9-10.0.0.1",
 ];
 
 /// Runs an input; returns whether it got past the decoder.
@@ -83,7 +95,18 @@ fn any_request(input: &mut Unstructured<'_>) -> Result<Request> {
             addr,
         });
     }
+    if input.ratio(1, 4)? {
+        request.requested = Some(any_addr(input)?);
+    }
     Ok(request)
+}
+
+/// Adds a list of exclusions to a pool; one that is invalid withholds it (EXC-1).
+fn exclude(spec: &mut PoolSpec, list: &str) {
+    match Exclusions::parse(list) {
+        Err(error) => spec.withheld = Some(Withheld::InvalidExclude(error)),
+        Ok(excluded) => spec.ranges = spec.ranges.clone().map(|ranges| ranges.without(&excluded)),
+    }
 }
 
 fn any_time(input: &mut Unstructured<'_>) -> Result<Micros> {
@@ -123,6 +146,9 @@ impl Model {
                 if input.ratio(1, 2)? {
                     let any = harvester_lb_ipam::Tuple::new("*", "calm", "*");
                     spec.selector.scope = vec![any];
+                }
+                if input.ratio(1, 3)? {
+                    exclude(&mut spec, input.choose(&EXCLUDED)?);
                 }
                 self.pools.insert(name.to_owned(), spec.clone());
                 self.ledger.set_pool(spec);

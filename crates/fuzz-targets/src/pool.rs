@@ -61,6 +61,8 @@ pub fn run(data: &[u8]) -> bool {
         let request = request(&format!("guest{n}"), "u", Some(&name));
         let decision = bystander.allocate(&request, 10 + n);
         if let Some(address) = address(&decision) {
+            // Neither a gateway nor excluded (EXC-2), nor of a pool whose list of exclusions is invalid (EXC-1).
+            assert_eq!(spec.withheld, None);
             assert!(spec.ranges.as_ref().unwrap().usable(address));
         }
     }

@@ -44,7 +44,7 @@ pub fn run(data: &[u8]) -> bool {
         bystander.leader.ledger.withdraw(&asks.owner.id);
         matches!(decision, Decision::Take { .. })
     };
-    let (version, owner) = match &allocation {
+    let (version, owners) = match &allocation {
         Allocation::Valid { record, .. } => {
             assert_eq!(Some(record.spec.addr), address);
             let written = allocation_spec(&record.spec);
@@ -53,21 +53,23 @@ pub fn run(data: &[u8]) -> bool {
             if !own && usable {
                 assert_eq!(takes(&mut bystander), record.spec.phase == Phase::Released);
             }
-            (record.version, Some(record.spec.owner.id.clone()))
+            // The address may be that of a group (SHR-5).
+            let owners = vec![record.spec.owner.id.clone(), record.spec.address_of()];
+            (record.version, owners)
         }
         Allocation::Lease(_) | Allocation::UnreadableLease(_) | Allocation::Reserved => {
             assert_eq!(address, None, "{name}");
-            (harvester_lb_object::Version(0), None)
+            (harvester_lb_object::Version(0), Vec::new())
         }
         Allocation::Unreadable { version, why } => {
             assert!(!why.is_empty() && why.len() < 2_048 + name.len());
             assert!(address.is_none() || !takes(&mut bystander));
-            (*version, None)
+            (*version, Vec::new())
         }
     };
     bystander.check();
     bystander.leader.forget(&name, version);
-    if let Some(owner) = owner {
+    for owner in owners {
         bystander.leader.ledger.withdraw(&owner);
     }
     bystander.check();

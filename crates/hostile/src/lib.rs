@@ -5,21 +5,24 @@
 //! | `kind` | kinds of objects, their targets, how they arrive |
 //! | `generator` | a stream of objects |
 //! | `valid` | objects as users, KubeVirt and the operator write them |
+//! | `requests` | annotations that request, share, lease or exclude addresses, and those of kube-vip |
 //! | `values` | odd numbers and texts |
 //! | `mutate` | generic changes of JSON: wrong types, missing, many, deep, unknown |
-//! | `attacks` | changes with an attacker's intent: the address of another object, invalid times, foreign labels |
+//! | `attacks` | changes with an attacker's intent: the address of another object, requests that no one may have, invalid times, foreign labels |
 //! | `text` | JSON that no tree of values can hold: numbers too large, unlimited nesting, duplicate keys |
 
 mod attacks;
 mod generator;
 mod kind;
 mod mutate;
+mod requests;
 mod text;
 mod valid;
 mod values;
 
 pub use generator::{Generator, Mutant};
 pub use kind::{Kind, Source, Targets};
+pub use requests::annotations;
 
 /// Whether the long form of a test is requested (`HLB_SOAK`).
 pub fn soaks() -> bool {

@@ -40,9 +40,9 @@ fn there_is_something_of_everything() {
             let mut generator = Generator::new(1, kind, source, targets());
             let mut words = BTreeSet::new();
             let (mut longest, mut rejected_by_decoder, mut deepest) = (0, 0_usize, 0);
-            // Long objects are rarer there.
+            // Long objects are rare, and rarer there.
             let objects = match source {
-                Source::FromWatch => 1_000,
+                Source::FromWatch => 3_000,
                 Source::ToServer => 4_000,
             };
             for _ in 0..objects {
@@ -104,6 +104,42 @@ fn there_is_something_of_everything() {
         }
     }
     assert!(all_rejected > 0);
+}
+
+/// Every annotation occurs in valid objects. An attacker empties it, makes it long and writes control characters into it.
+#[test]
+fn annotations_occur_valid_and_attacked() {
+    let has_any = |kind: &Kind| !annotations(*kind).is_empty();
+    for kind in Kind::ALL.into_iter().filter(has_any) {
+        let mut generator = Generator::new(1, kind, Source::FromWatch, targets());
+        let all_of = |mut object: Value| object["metadata"]["annotations"].take();
+        let valid: Vec<Value> = (0..2_000)
+            .map(|_| all_of(generator.valid("loud", "a")))
+            .collect();
+        // One that is nested too deep cannot be read here.
+        let mutants = (0..4_000).map(|_| serde_json::from_str(&generator.mutant("loud", "a").text));
+        let mutants: Vec<Value> = mutants
+            .filter_map(|object| Some(all_of(object.ok()?)))
+            .collect();
+        let texts = |all: &[Value], key: &str| -> Vec<String> {
+            let texts = all
+                .iter()
+                .filter_map(|annotations| annotations[key].as_str());
+            texts.map(str::to_owned).collect()
+        };
+        let mut attacked = Vec::new();
+        for key in annotations(kind) {
+            assert!(texts(&valid, key).len() >= 40, "{kind:?}: {key} is rare");
+            attacked.extend(texts(&mutants, key));
+        }
+        let is_there = |is_it: fn(&str) -> bool| attacked.iter().any(|it| is_it(it));
+        assert!(is_there(str::is_empty), "{kind:?}: none is empty");
+        assert!(is_there(|it| it.len() > 10_000), "{kind:?}: none is long");
+        assert!(
+            is_there(|it| it.contains(char::is_control)),
+            "{kind:?}: all are plain"
+        );
+    }
 }
 
 #[test]

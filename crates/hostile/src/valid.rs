@@ -1,5 +1,7 @@
 //! Objects as users, KubeVirt and the operator write them.
 
+use std::net::IpAddr;
+
 use fastrand::Rng;
 use harvester_lb_api::{GROUP, keys};
 use harvester_lb_fixtures::{
@@ -8,6 +10,8 @@ use harvester_lb_fixtures::{
 use serde_json::{Value, json};
 
 use crate::kind::{Kind, Targets};
+use crate::requests;
+use crate::values::pick;
 
 /// A uid as the API server makes them.
 pub(crate) fn uid(rng: &mut Rng) -> String {
@@ -16,19 +20,14 @@ pub(crate) fn uid(rng: &mut Rng) -> String {
     parts.map(|part| bits[part].to_owned()).join("-")
 }
 
-/// One of the texts; empty if there are none.
-pub(crate) fn pick(rng: &mut Rng, of: &[String]) -> String {
-    rng.choice(of.iter()).cloned().unwrap_or_default()
-}
-
-/// A valid object, without the name that it is valid under.
+/// A valid object, without the name that it is valid under. [`requests`] adds annotations to it.
 pub(crate) fn object(rng: &mut Rng, kind: Kind, targets: &Targets, name: &str) -> Value {
     match kind {
-        Kind::LoadBalancer => load_balancer(rng, targets),
+        Kind::LoadBalancer => load_balancer(rng, targets, name),
         Kind::IpPool => pool(rng, targets),
         Kind::IpAllocation => match name.strip_prefix(keys::LEASE_RECORD_PREFIX) {
             Some(uid) => lease(rng, targets, uid),
-            None => allocation(rng, targets),
+            None => allocation(rng, targets, name),
         },
         Kind::Vmi => vmi(rng),
         Kind::Vm => vm(rng),
@@ -51,13 +50,13 @@ fn condition(rng: &mut Rng) -> Value {
     })
 }
 
-fn load_balancer(rng: &mut Rng, targets: &Targets) -> Value {
+fn load_balancer(rng: &mut Rng, targets: &Targets, name: &str) -> Value {
     let pool = pick(rng, &targets.pools);
     let mut spec = json!({
         "description": "for a test", "ipam": "pool", "ipPool": pool,
         "workloadType": if rng.bool() { "vm" } else { "cluster" },
     });
-    if rng.u8(..8) == 0 {
+    if rng.u8(..4) == 0 {
         spec["ipam"] = json!("dhcp");
     }
     if spec["workloadType"] == "vm" || rng.u8(..4) == 0 {
@@ -86,6 +85,7 @@ fn load_balancer(rng: &mut Rng, targets: &Targets) -> Value {
             "conditions": [condition(rng)],
         });
     }
+    requests::load_balancer(rng, targets, name, &mut object);
     object
 }
 
@@ -118,18 +118,24 @@ fn pool(rng: &mut Rng, targets: &Targets) -> Value {
             "conditions": [condition(rng)],
         });
     }
+    requests::pool(rng, targets, &mut object);
     object
 }
 
-fn allocation(rng: &mut Rng, targets: &Targets) -> Value {
+/// The record of the address in this name, or of another one if it has none.
+fn allocation(rng: &mut Rng, targets: &Targets, name: &str) -> Value {
+    // Of an IPv6 address the name has dashes.
+    let address = name.replace('-', ":").parse::<IpAddr>();
+    let address = address.map_or_else(|_| "10.66.0.9".to_owned(), |address| address.to_string());
     let released = rng.bool();
     let (pool, uid) = (pick(rng, &targets.pools), uid(rng));
     let phase = if released { "Released" } else { "Bound" };
-    let mut object = record("10.66.0.9", &pool, phase, ("loud", "web", &uid));
+    let mut object = record(&address, &pool, phase, ("loud", "web", &uid));
     object["spec"]["boundAt"] = json!("2026-01-01T00:00:00.000001Z");
     if released {
         object["spec"]["releasedAt"] = json!("2026-01-02T00:00:00.000001Z");
     }
+    requests::allocation(rng, targets, &mut object);
     object
 }
 
@@ -202,9 +208,9 @@ fn vm(rng: &mut Rng) -> Value {
 }
 
 fn service(rng: &mut Rng, targets: &Targets) -> Value {
-    let address = pick(rng, &targets.addresses);
+    let (address, uid) = (pick(rng, &targets.addresses), uid(rng));
     let mut object = json!({
-        "metadata": owned_by("loud", "web", &uid(rng)),
+        "metadata": owned_by("loud", "web", &uid),
         "spec": {
             "type": "LoadBalancer", "loadBalancerIP": address, "clusterIP": "10.52.7.7", "clusterIPs": ["10.52.7.7"],
             "ports": [
@@ -219,6 +225,7 @@ fn service(rng: &mut Rng, targets: &Targets) -> Value {
         object["spec"]["selector"] = json!({"app": "theirs"});
         object["spec"]["type"] = json!("ClusterIP");
     }
+    requests::service(rng, targets, &uid, &mut object);
     object
 }
 

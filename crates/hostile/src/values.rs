@@ -148,6 +148,11 @@ const NUMBERS: &[&str] = &[
     "-1e309",
 ];
 
+/// One of the texts; empty if there are none.
+pub(crate) fn pick(rng: &mut Rng, of: &[String]) -> String {
+    rng.choice(of.iter()).cloned().unwrap_or_default()
+}
+
 /// A text.
 pub(crate) fn text(rng: &mut Rng) -> String {
     let one = TEXTS[rng.usize(..TEXTS.len())];

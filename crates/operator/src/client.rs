@@ -76,13 +76,16 @@ impl CachedResource<Index> for IPAllocation {
         Api::all(client)
     }
 
-    /// Updates the ledger even if the store ignores the object: the ledger needs the outcome before the next decision, and
-    /// it compares versions itself.
+    /// Updates the ledger even if the store has the object already: the ledger needs the outcome before the next decision, and it
+    /// compares versions itself. What the store does not take since it is gone, the ledger must not have either (IPA-7).
     fn upsert(index: &Index, key: &Key, object: &Self) -> Option<Change<Allocation>> {
         let stamp = Stamp::of(&object.metadata);
-        let allocation = Allocation::decoded(object);
-        index.observe_record(&key.name, &allocation);
-        let change = Self::store(index).written(key, stamp, allocation)?;
+        let store = Self::store(index);
+        let change = store.written(key, stamp, Allocation::decoded(object));
+        if change.is_some() || !store.is_gone(key, stamp) {
+            index.observe_record(&key.name, &Allocation::decoded(object));
+        }
+        let change = change?;
         index.shared_record_updated(&change);
         if let Change::Applied { old: None, .. } = &change {
             index.record_created_or_deleted(key);
@@ -96,7 +99,7 @@ impl CachedResource<Index> for IPAllocation {
     }
 
     fn remove(index: &Index, key: &Key, known: Version) {
-        let gone = Self::store(index).forget(key, known);
+        let gone = Self::store(index).absent(key, known);
         index.forget_record(&key.name, known);
         if let Some(change) = gone {
             index.record_gone(key, &change);
@@ -153,7 +156,7 @@ impl CachedResource<Index> for EndpointSlice {
         let stamp = Stamp::of(&object.metadata);
         let object = cached::slice(Ok(object.clone()))?;
         let change = Self::store(index).written(key, stamp, object)?;
-        index.queue_group_of(key);
+        index.slice_updated(key);
         Some(change)
     }
 

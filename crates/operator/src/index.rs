@@ -3,6 +3,7 @@
 //! A change comes from a watch, a live read or the response to a write ([`crate::client`]); each kind has a file. A standby
 //! has no leader state and queues nothing; a new leader derives both from the stores ([`crate::controllers::takeover`]).
 
+mod doubt;
 mod endpoint_slice;
 mod ip_allocation;
 mod ip_pool;
@@ -11,6 +12,7 @@ pub mod leader_ops;
 pub mod leader_state;
 mod load_balancer;
 mod node;
+mod offers;
 pub mod queues;
 mod service;
 pub mod sharing_ops;

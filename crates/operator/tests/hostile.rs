@@ -12,6 +12,12 @@ mod built;
 mod effects;
 #[path = "hostile/flood.rs"]
 mod flood;
+#[path = "hostile/groups.rs"]
+mod groups;
+#[path = "hostile/kube_vip.rs"]
+mod kube_vip;
+#[path = "hostile/reached.rs"]
+mod reached;
 #[path = "hostile/scene.rs"]
 mod scene;
 #[path = "hostile/told.rs"]
@@ -23,20 +29,25 @@ use std::net::IpAddr;
 use built::build_all;
 use effects::{import_claims_nothing_of_others, is_lease_of_its_name};
 use flood::{OBJECTS, SOAK, flood};
+use groups::Groups;
 use harvester_lb_api::kubevirt::{VirtualMachine, VirtualMachineInstance};
 use harvester_lb_api::meta::Decoded;
-use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, meta};
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, keys, meta};
 use harvester_lb_core::backends::DiscoveredBackends;
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
-use harvester_lb_core::pool_spec::pool_spec;
-use harvester_lb_core::spec;
+use harvester_lb_core::pool_spec::{exclusions_of, pool_spec};
+use harvester_lb_core::pool_status::{self, INVALID_EXCLUDE};
+use harvester_lb_core::reasons::{
+    INTERFACE_NOT_ALLOWED, INVALID_HARDWARE_ADDRESS, INVALID_PRIMARY, INVALID_REQUESTED_ADDRESS,
+    PORT_CONFLICT, PRIMARY_NOT_FOUND, REQUESTED_ADDRESS_UNAVAILABLE,
+};
 use harvester_lb_core::status::{Readiness, StatusUpdate};
-use harvester_lb_core::{backend_addresses, desired, pool_status};
+use harvester_lb_core::{backend_addresses, desired, spec, spec_annotations};
 use harvester_lb_hostile::{Kind, amount};
 use harvester_lb_ipam::{Micros, PoolName, addr, import, manual_release};
 use harvester_lb_object::{Key, Version};
 use scene::{CALM, LOUD, calm_lb, id};
-use told::{NOW, is_named, is_told};
+use told::{NOW, Reasons, is_named, is_told};
 
 fn vmi(name: &str) -> (Key, Vmi) {
     let object: VirtualMachineInstance = scene::object(serde_json::json!({
@@ -50,10 +61,15 @@ fn vmi(name: &str) -> (Key, Vmi) {
 fn input_mutated_load_balancers() {
     let machines: Vec<_> = (0..3).map(|n| vmi(&format!("vm{n}"))).collect();
     let name = |number: usize| format!("lb{}", number % 40);
+    let mut groups = Groups::new();
+    let mut reasons = Reasons::default();
     flood::<LoadBalancer>(Kind::LoadBalancer, name, |scene, key, version, decoded| {
-        let lb = Lb::from_watch(decoded);
+        let (lb, role) = groups.set(key, Lb::from_watch(decoded));
         assert_eq!(lb.meta().managed_fields, None);
-        let lb = match &lb {
+        if kube_vip::is_passed_on(lb.meta(), None) {
+            reasons.add(INTERFACE_NOT_ALLOWED);
+        }
+        let lb = match lb {
             Lb::Invalid(meta, error) => {
                 is_named("LoadBalancer", key, error);
                 let owner = spec::owner(meta);
@@ -69,6 +85,7 @@ fn input_mutated_load_balancers() {
             }
             Lb::Valid(lb) => lb,
         };
+        kube_vip::is_claim_sound(lb);
         let request = spec::request(lb);
         let existing = import::ExistingLb {
             owner: request.owner.clone(),
@@ -77,36 +94,63 @@ fn input_mutated_load_balancers() {
             wants: true,
         };
         import_claims_nothing_of_others(scene, &[], &[existing]);
-        match spec::check(lb) {
+        let checked = match spec::check(lb) {
+            Ok(checked) => checked,
             Err(error) => {
                 let message = format!("LoadBalancer {key}: {error}");
-                assert!(message.contains("spec."), "{message}");
-                is_told(
-                    lb,
-                    &StatusUpdate::only(Readiness::not(error.reason(), message)),
-                );
+                let names = match error.reason() {
+                    INVALID_REQUESTED_ADDRESS => keys::ANNOTATION_REQUESTED_ADDRESS,
+                    INVALID_HARDWARE_ADDRESS => keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
+                    _ => "spec.",
+                };
+                assert!(message.contains(names), "{message}");
+                reasons.add(error.reason());
+                let refused = Readiness::not(error.reason(), message);
+                return is_told(lb, &StatusUpdate::only(refused));
             }
-            Ok(checked) => {
-                let message = scene.allocate(&request, version);
-                let mut report = StatusUpdate::only(Readiness::not("NoAvailableIP", message));
-                if let Some(vm) = &checked.vm {
-                    let mut found = DiscoveredBackends::default();
-                    for (key, vmi) in &machines {
-                        found.add_if_selected(&vm.selector, key, vmi);
-                    }
-                    report = build_all(lb, vm, &found, None, None);
-                }
-                is_told(lb, &report);
-            }
+        };
+        if let Some(update) = groups::refusal(lb, role.as_ref()) {
+            reasons.add(update.readiness.reason);
+            return is_told(lb, &update);
         }
+        let report = match scene.allocate(&request, version) {
+            Ok(_) => StatusUpdate::only(Readiness::ready()),
+            Err((reason, why)) => {
+                reasons.add(reason.as_str());
+                let message = match request.requested {
+                    Some(_) => spec_annotations::unavailable(&lb.metadata, &why),
+                    None => why.to_string(),
+                };
+                StatusUpdate::only(Readiness::not(reason.as_str(), message))
+            }
+        };
+        if let Some(vm) = &checked.vm {
+            let mut found = DiscoveredBackends::default();
+            for (key, vmi) in &machines {
+                found.add_if_selected(&vm.selector, key, vmi);
+            }
+            is_told(lb, &build_all(lb, vm, &found, None, None));
+        }
+        is_told(lb, &report);
         // The next of this name is another object.
         scene.delete(&request, version);
     });
+    let all = [
+        INVALID_REQUESTED_ADDRESS,
+        REQUESTED_ADDRESS_UNAVAILABLE,
+        INVALID_HARDWARE_ADDRESS,
+        INVALID_PRIMARY,
+        PRIMARY_NOT_FOUND,
+        PORT_CONFLICT,
+        INTERFACE_NOT_ALLOWED,
+    ];
+    reasons.include(&all, amount(OBJECTS, SOAK));
 }
 
 #[test]
 fn input_mutated_pools() {
     let name = |number: usize| format!("mutant{}", number % 4);
+    let mut reasons = Reasons::default();
     flood::<IPPool>(Kind::IpPool, name, |scene, key, _, decoded| {
         let pool = Pool::from_watch(decoded);
         if let Err(error) = &pool.spec {
@@ -117,23 +161,31 @@ fn input_mutated_pools() {
         let dirty = scene.leader.take_dirty();
         assert!(dirty.iter().any(|(pool, _)| *pool == name));
         let ledger = &scene.leader.ledger;
+        let sound = pool_spec(&name, &pool, Micros(0));
         for limit in [1_000_000, 100] {
             let projection = pool_status::project(ledger, &name, limit).unwrap();
             assert!(projection.total >= 0 && projection.available >= 0);
             assert!(projection.available <= projection.total);
             let all = pool_status::conditions(ledger, &name, &pool, &projection, NOW);
             let said = all.iter().find(|c| c.type_ == "Ready").unwrap();
-            let sound = pool_spec(&name, &pool, Micros(0)).ranges.is_ok();
-            assert_eq!(said.status == "True", sound);
+            assert_eq!(
+                said.status == "True",
+                sound.ranges.is_ok() && sound.withheld.is_none()
+            );
+            if said.reason.as_deref() == Some(INVALID_EXCLUDE) {
+                reasons.add(INVALID_EXCLUDE);
+                let message = said.message.as_deref().unwrap_or_default();
+                assert!(
+                    message.contains(keys::ANNOTATION_EXCLUDE) && message.contains(&*key.name),
+                    "{message}"
+                );
+            }
             assert!(
                 all.iter().all(|c| c.type_ != "Ready"
                     || c.message.as_deref().unwrap_or_default().len() < 1_024)
             );
         }
-        let wish = meta::annotation(
-            &pool.meta,
-            harvester_lb_api::keys::ANNOTATION_MANUALLY_RELEASE_IP,
-        );
+        let wish = meta::annotation(&pool.meta, keys::ANNOTATION_MANUALLY_RELEASE_IP);
         if let Some(wish) = wish {
             let verdict = manual_release::verdict(ledger, &name, wish, |_| false, Micros(9));
             assert!(!matches!(verdict, manual_release::Verdict::Release(_)));
@@ -154,9 +206,26 @@ fn input_mutated_pools() {
         import_claims_nothing_of_others(scene, maps.as_slice(), &[existing]);
         // A load balancer that names the pool gets an address or a reason; then it is deleted.
         let request = spec::request(&calm_lb("guest", "u-guest", &key.name));
-        assert!(!scene.allocate(&request, 7).is_empty());
+        match scene.allocate(&request, 7) {
+            Ok(addr) => {
+                // One with an invalid list allocates nothing.
+                let excluded = exclusions_of(&pool.meta).unwrap();
+                assert!(!excluded.contains(addr), "{addr} is excluded");
+                reasons.add(if excluded.is_empty() {
+                    "allocated"
+                } else {
+                    "allocated beside exclusions"
+                });
+            }
+            Err((reason, why)) => {
+                reasons.add(reason.as_str());
+                assert!(why.to_string().contains(&*key.name), "{why}");
+            }
+        }
         scene.delete(&request, 8);
     });
+    let all = [INVALID_EXCLUDE, "allocated", "allocated beside exclusions"];
+    reasons.include(&all, amount(OBJECTS, SOAK));
 }
 
 #[test]
@@ -169,7 +238,7 @@ fn input_mutated_records() {
         n => format!("10.66.{}.{}", n / 4, 9 + number % 5),
     };
     let mut newest: HashMap<IpAddr, u64> = HashMap::new();
-    let (mut leases, mut unreadable_leases) = (0, 0);
+    let (mut leases, mut unreadable_leases, mut shared) = (0, 0, 0);
     flood::<IPAllocation>(Kind::IpAllocation, name, |scene, key, _, decoded| {
         let undecodable = decoded.as_ref().err().map(|e| e.error.clone());
         let allocation = Allocation::from_watch(decoded);
@@ -179,6 +248,7 @@ fn input_mutated_records() {
             Allocation::Valid { record, .. } => {
                 assert_eq!(addr, Some(record.spec.addr), "it speaks of another address");
                 cached::allocation_spec(&record.spec);
+                shared += usize::from(record.spec.group.is_some());
                 record.version
             }
             Allocation::Lease(record) => {
@@ -226,10 +296,12 @@ fn input_mutated_records() {
         scene.nobody_is_harmed();
         // After its deletion the address is available once its owner is deleted or has another.
         scene.leader.forget(&key.name, version);
-        if let Allocation::Valid { record, .. } = &allocation
-            && record.spec.owner.id != id(CALM, "holds")
-        {
-            scene.leader.ledger.withdraw(&record.spec.owner.id);
+        if let Allocation::Valid { record, .. } = &allocation {
+            for owner in [record.spec.owner.id.clone(), record.spec.address_of()] {
+                if owner != id(CALM, "holds") {
+                    scene.leader.ledger.withdraw(&owner);
+                }
+            }
         }
         scene.nobody_is_harmed();
         if let Some(addr) = addr {
@@ -238,8 +310,8 @@ fn input_mutated_records() {
     });
     let least = amount(OBJECTS, SOAK) / 50;
     assert!(
-        leases >= least && unreadable_leases >= least,
-        "{leases} leases, {unreadable_leases} unreadable"
+        leases >= least && unreadable_leases >= least && shared >= least,
+        "{leases} leases, {unreadable_leases} unreadable, {shared} of groups"
     );
 }
 
@@ -276,6 +348,7 @@ fn input_mutated_machines() {
 
 #[test]
 fn input_mutated_services() {
+    let of_kube_vip = kube_vip::asks_for_everything();
     let mut lb: LoadBalancer = calm_lb("web", "u-web", "calm");
     lb.metadata.namespace = Some(LOUD.to_owned());
     let vm = spec::check(&lb).unwrap().vm.unwrap();
@@ -297,6 +370,8 @@ fn input_mutated_services() {
             None,
         );
         is_told(&lb, &report);
+        kube_vip::is_passed_on(&of_kube_vip, Some(&present.metadata));
+        kube_vip::is_read(&present);
         assert!(meta::version(&present.metadata) >= Version(0));
     });
 }

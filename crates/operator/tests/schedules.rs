@@ -25,8 +25,16 @@ mod answers;
 mod api;
 #[path = "schedules/at_rest.rs"]
 mod at_rest;
+#[path = "schedules/call.rs"]
+mod call;
+#[path = "schedules/defects.rs"]
+mod defects;
 #[path = "schedules/failure.rs"]
 mod failure;
+#[path = "schedules/groups.rs"]
+mod groups;
+#[path = "schedules/kind.rs"]
+mod kind;
 #[path = "schedules/kube_vip.rs"]
 mod kube_vip;
 #[path = "schedules/leader.rs"]
@@ -64,7 +72,7 @@ mod wire;
 const SCHEDULES: u64 = 6_000;
 
 /// Addresses, conditions and wake-ups are correct for any order of events (ALC-5, ALC-8, IPA-3, IPA-5, IPA-6,
-/// IPA-7, POOL-3, REC-5, REL-2 to REL-4, SEL-7, DHC-1, DHC-3).
+/// IPA-7, POOL-3, REC-5, REL-2 to REL-4, SEL-7, EXC-2, REQ-3, SHR-2, SHR-4, SHR-5, DHC-1, DHC-3).
 #[test]
 fn every_order_of_events_comes_to_the_same_rest() {
     let number = |name: &str| std::env::var(name).ok().map(|n| n.parse::<u64>().unwrap());

@@ -25,13 +25,15 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::misnamed::ipa_3_an_owner_that_is_no_name_is_given_up;
 use crate::support::{RuleHelpers, vm};
 
-/// Both tests.
+/// All tests.
 pub fn all() -> Vec<Test> {
     tests![
         input_mutated_objects_through_the_schema,
-        input_mutated_objects_past_the_schema
+        input_mutated_objects_past_the_schema,
+        ipa_3_an_owner_that_is_no_name_is_given_up
     ]
 }
 

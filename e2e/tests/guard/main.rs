@@ -18,6 +18,7 @@ mod hostile;
 mod http;
 mod lacks;
 mod least;
+mod misnamed;
 mod port;
 #[path = "../rules/requirement.rs"]
 mod requirement;

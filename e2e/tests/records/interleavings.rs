@@ -11,7 +11,9 @@ use anyhow::ensure;
 use harvester_lb_e2e::world::repository;
 use harvester_lb_e2e::{Test, World, tests};
 
+mod condition;
 mod lease;
+mod on_request;
 mod others;
 mod records;
 mod round;
@@ -34,6 +36,7 @@ pub fn all() -> Vec<Test> {
         ipa_5_late_slices_and_finalizers,
         ipa_5_late_pools,
         ipa_5_late_manual_releases,
+        shr_3_shr_5_dhc_3_late_writes_on_request,
     ];
     [rounds, of_the_lease()].concat()
 }
@@ -47,7 +50,7 @@ fn of_the_lease() -> Vec<Test> {
 }
 
 /// The rounds.
-const ROUNDS: [&[Row]; 7] = [
+const ROUNDS: [&[Row]; 8] = [
     records::CREATIONS,
     records::CHANGES,
     status::ROWS,
@@ -55,6 +58,7 @@ const ROUNDS: [&[Row]; 7] = [
     slices::ROWS,
     others::POOLS,
     others::MANUAL_RELEASES,
+    on_request::ROWS,
 ];
 
 async fn ipa_6_late_creations_of_records(world: Arc<World>) -> anyhow::Result<()> {
@@ -83,6 +87,10 @@ async fn ipa_5_late_pools(world: Arc<World>) -> anyhow::Result<()> {
 
 async fn ipa_5_late_manual_releases(world: Arc<World>) -> anyhow::Result<()> {
     round(&world, 6, ROUNDS[6]).await
+}
+
+async fn shr_3_shr_5_dhc_3_late_writes_on_request(world: Arc<World>) -> anyhow::Result<()> {
+    round(&world, 7, ROUNDS[7]).await
 }
 
 /// Each row of the document is tested, and each test has its row, with the same answer. The table of the Lease has no

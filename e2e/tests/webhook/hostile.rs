@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use futures::future::join_all;
+use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::webhook::{Replica, answers};
 use harvester_lb_testkit::eventually;
@@ -212,10 +213,53 @@ pub async fn section_1_responses_that_are_not_read(world: Arc<World>) -> anyhow:
 
 /// A review whose object has this text as its spec.
 fn review(spec: &str) -> Vec<u8> {
+    annotated("LoadBalancer", "{}", spec)
+}
+
+/// A review of a new object of that kind with these texts as its annotations and its spec.
+fn annotated(kind: &str, annotations: &str, spec: &str) -> Vec<u8> {
     format!(
-        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","operation":"CREATE","kind":{{"group":"loadbalancer.harvesterhci.io","version":"v1beta1","kind":"LoadBalancer"}},"namespace":"a","name":"b","object":{{"apiVersion":"loadbalancer.harvesterhci.io/v1beta1","kind":"LoadBalancer","metadata":{{"name":"b","namespace":"a"}},"spec":{spec}}}}}}}"#
+        r#"{{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{{"uid":"1","operation":"CREATE","kind":{{"group":"loadbalancer.harvesterhci.io","version":"v1beta1","kind":"{kind}"}},"namespace":"a","name":"b","object":{{"apiVersion":"loadbalancer.harvesterhci.io/v1beta1","kind":"{kind}","metadata":{{"name":"b","namespace":"a","annotations":{annotations}}},"spec":{spec}}}}}}}"#
     )
     .into_bytes()
+}
+
+/// Reviews of objects whose annotations are as long, or as many, as a request has room for.
+fn annotated_without_end() -> [Vec<u8>; 5] {
+    const SPEC: &str =
+        r#"{"listeners":[{"name":"a","port":80,"protocol":"TCP","backendPort":80}]}"#;
+    let long = |key: &str, unit: &str| {
+        let text = unit.repeat((3 * MIB - 2048) / unit.len());
+        format!(r#"{{"{key}":"{text}"}}"#)
+    };
+    let many = |key: &dyn Fn(usize) -> String| {
+        let all: Vec<String> = (0..MIB / 32).map(key).collect();
+        format!("{{{}}}", all.join(","))
+    };
+    [
+        annotated(
+            "IPPool",
+            &long(keys::ANNOTATION_EXCLUDE, "10.0.0.1,"),
+            r#"{"ranges":[{"subnet":"10.0.0.0/24"}]}"#,
+        ),
+        annotated(
+            "LoadBalancer",
+            &long(keys::ANNOTATION_REQUESTED_ADDRESS, "10.0.0.1"),
+            SPEC,
+        ),
+        annotated("LoadBalancer", &long(keys::ANNOTATION_PRIMARY, "a"), SPEC),
+        annotated(
+            "LoadBalancer",
+            &long(keys::ANNOTATION_KUBE_VIP_INTERFACE, "eth0"),
+            SPEC,
+        ),
+        // Each of them is warned of, and the warnings of a response are bounded.
+        annotated(
+            "LoadBalancer",
+            &many(&|n| format!(r#""kube-vip.io/a{n}":"b""#)),
+            SPEC,
+        ),
+    ]
 }
 
 pub async fn section_1_objects_of_many_values(world: Arc<World>) -> anyhow::Result<()> {
@@ -237,6 +281,7 @@ pub async fn section_1_objects_of_many_values(world: Arc<World>) -> anyhow::Resu
         review(&format!("{}{}", "[".repeat(MIB), "]".repeat(MIB))),
         fill("{},", 3 * MIB - 1024).into_bytes(),
     ];
+    let bodies: Vec<Vec<u8>> = bodies.into_iter().chain(annotated_without_end()).collect();
     for round in 0..3 {
         let requests = bodies.iter().flat_map(|body| {
             PATHS
@@ -277,16 +322,24 @@ pub async fn section_1_hostile_bodies(world: Arc<World>) -> anyhow::Result<()> {
     let trusted = connector(&bundle(&world).await?)?;
     let peak = Peak::of(&replica);
     let conversion = br#"{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"1","desiredAPIVersion":"loadbalancer.harvesterhci.io/v1beta1","objects":[{"apiVersion":"loadbalancer.harvesterhci.io/v1alpha1","kind":"LoadBalancer","metadata":{"name":"a","namespace":"b"},"spec":{"ipam":"pool","backendServers":["10.0.0.1"]},"status":{"address":"10.0.0.2"}}]}}"#;
-    let admission = review(
+    let admission = annotated(
+        "LoadBalancer",
+        r#"{"loadbalancer.harvesterhci.io/requested-address":"10.0.0.9","loadbalancer.harvesterhci.io/primary-load-balancer":"c","loadbalancer.harvesterhci.io/dhcp-hardware-address":"02:00:5e:10:00:01","kube-vip.io/serviceInterface":"eth0"}"#,
         r#"{"listeners":[{"name":"a","port":80,"protocol":"TCP","backendPort":80}],"healthCheck":{"port":80}}"#,
+    );
+    let pool = annotated(
+        "IPPool",
+        r#"{"loadbalancer.harvesterhci.io/exclude":"10.0.0.5,10.0.0.8-10.0.0.12,fd00::/120"}"#,
+        r#"{"ranges":[{"subnet":"10.0.0.0/24"}]}"#,
     );
     let seed = harvester_lb_e2e::seeds::seed();
     let mut random = fastrand::Rng::with_seed(seed);
     let mut codes = std::collections::BTreeMap::<u16, usize>::new();
     for round in 0..300 {
-        let mut body = match round % 3 {
+        let mut body = match round % 4 {
             0 => conversion.to_vec(),
             1 => admission.clone(),
+            2 => pool.clone(),
             _ => (0..random.usize(..2_000)).map(|_| random.u8(..)).collect(),
         };
         // Bytes changed, cut, doubled.

@@ -2,6 +2,7 @@ use std::collections::VecDeque;
 
 use axum::http::{Request, Response};
 use harvester_lb_api::IPPool;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::client::Body;
 use parking_lot::Mutex;
 use prometheus::{IntCounter, IntGauge};
@@ -167,4 +168,28 @@ async fn run_2_a_watch_that_is_accepted_and_fails_each_time_is_named_all_the_tim
         told(answers).await,
         (vec![false, true, true, true, false], 2)
     );
+}
+
+/// An object that a live read by a label selector does not find may have lost its label alone, and get it back.
+#[test]
+fn be_6_what_a_live_read_by_a_label_does_not_find_can_come_back() {
+    for (is_all, comes_back) in [(true, false), (false, true)] {
+        let store = Store::default();
+        let key = Key::new("n", "a");
+        let stamp = |version: u32| {
+            Stamp::of(&ObjectMeta {
+                uid: Some("u".to_owned()),
+                resource_version: Some(version.to_string()),
+                ..ObjectMeta::default()
+            })
+        };
+        store.written(&key, stamp(20), 20);
+        let none = |_: Decoded<IPPool>| None;
+        let is_told = std::cell::Cell::new(false);
+        let handler = |_: &Key, _: Change<i32>| is_told.set(true);
+        apply_live_read(&key, Version(20), None, is_all, &store, &none, &handler);
+        assert!(is_told.get() && store.is_empty());
+        store.watched(&key, stamp(30), 30);
+        assert_eq!(!store.is_empty(), comes_back, "{is_all}");
+    }
 }

@@ -3,7 +3,7 @@
 use harvester_lb_api::meta::{self, Decoded};
 use harvester_lb_api::{IPAllocation, Owner as ApiOwner, Phase as ApiPhase, keys};
 use harvester_lb_ipam::{Micros, Owner, OwnerId, Phase, Record, RecordSpec, Uid, addr};
-use harvester_lb_object::{Key, Version};
+use harvester_lb_object::{Key, Version, is_dns_label, is_dns_subdomain};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::dhcp::record::{self as lease_record, LeaseRecord};
@@ -87,7 +87,7 @@ fn is_reserved(meta: &ObjectMeta) -> bool {
 /// Released one [`Micros::MIN`].
 ///
 /// # Errors
-/// `spec.address` is no address, its owner has no name, its phase is one of a DHCP lease, or the object is not named after it: then it would not lock that address (ALC-8).
+/// `spec.address` is no address, no load balancer can have the name of its owner, its phase is one of a DHCP lease, or the object is not named after it: then it would not lock that address (ALC-8).
 pub fn record(object: &IPAllocation) -> Result<Record, String> {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let spec = &object.spec;
@@ -109,10 +109,11 @@ pub fn record(object: &IPAllocation) -> Result<Record, String> {
             ));
         }
     };
-    let id = format!("{}/{}", spec.owner.namespace, spec.owner.name);
-    if OwnerId::parse(&id).is_none() {
+    let owner = &spec.owner;
+    if !is_dns_label(&owner.namespace) || !is_dns_subdomain(&owner.name) {
         return Err(format!(
-            "spec.owner {id:?} is not namespace and name of a load balancer"
+            "spec.owner {:?} is not namespace and name of a load balancer",
+            format!("{}/{}", owner.namespace, owner.name)
         ));
     }
     let created = time::created(&object.metadata);
@@ -150,8 +151,7 @@ pub fn record(object: &IPAllocation) -> Result<Record, String> {
 fn group(object: &IPAllocation) -> Option<&str> {
     let group = meta::annotation(&object.metadata, keys::ANNOTATION_PRIMARY)?;
     let is_of_group = object.spec.phase == ApiPhase::Bound
-        && !group.is_empty()
-        && !group.contains('/')
+        && is_dns_subdomain(group)
         && group != object.spec.owner.name;
     is_of_group.then_some(group)
 }

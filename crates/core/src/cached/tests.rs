@@ -248,15 +248,25 @@ fn section_6_5_a_record_must_bear_the_name_of_its_address() {
         record(&misnamed),
         Err("spec.address 172.20.1.4 requires the object name 172.20.1.4".into())
     );
-    for owner in ["", "a b", "a/b"] {
+    // A request for such a load balancer could not even be sent.
+    for (namespace, name) in [
+        ("n", ""),
+        ("n", "a b"),
+        ("n", "a/b"),
+        ("n", "<a>"),
+        ("n", "A"),
+        ("<a>", "web"),
+        ("a.b", "web"),
+        ("", "web"),
+    ] {
         let nobodys = allocation(
             "172.20.1.4",
-            &json!({"address": "172.20.1.4", "pool": "p", "owner": {"namespace": "n", "name": owner}, "phase": "Bound"}),
+            &json!({"address": "172.20.1.4", "pool": "p", "owner": {"namespace": namespace, "name": name}, "phase": "Bound"}),
         );
         let read = Allocation::decoded(&nobodys);
         assert!(
             matches!(read, Allocation::Unreadable { .. }),
-            "{owner:?}: {read:?}"
+            "{namespace:?} {name:?}: {read:?}"
         );
     }
     let undecodable = Allocation::from_watch(undecodable(json!({"name": "172.20.1.4"})));

@@ -165,11 +165,14 @@ fn remake_slice<'a>(view: &View<'_>, present: &EndpointSlice) -> Plan<'a> {
 
 /// Creates or patches the EndpointSlice.
 fn slice_step(view: &View<'_>, wanted: EndpointSlice, patch: Option<Value>) -> Option<Guarded> {
+    let offer = share::offer(view, &wanted);
     let write = match view.objects.slice {
         None => Write::Create(Box::new(wanted)),
         Some(present) => Write::Patch(present.metadata.clone(), patch?),
     };
-    Some(guarded(Step::Slice(write)))
+    let mut step = guarded(Step::Slice(write));
+    step.guards.extend(offer);
+    Some(step)
 }
 
 /// Creates or patches the Service.

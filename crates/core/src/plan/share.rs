@@ -16,6 +16,7 @@ use crate::plan::outline::{OnFailure, Plan, ServiceOf};
 use crate::plan::report::Report;
 use crate::plan::step::{Guard, Guarded, Next, Probes, Step, Write};
 use crate::plan::view::{Objects, Primary, Secondary, Sharing, View};
+use crate::sharing::group;
 use crate::sharing::naming::{self, shared_name};
 use crate::sharing::service::{self, Others, Part};
 use crate::sharing::snapshot::served;
@@ -51,10 +52,15 @@ impl Layout {
             },
             Sharing::Primary(primary) => Self::of_primary(of, view, vm, primary),
             Sharing::Secondary(with) => {
+                let has = group::slice_names(with.group, view.objects.slice);
                 let named = |port| DesiredPort::named(port, shared_name(served(port)));
+                // SHR-2: until the EndpointSlice of one that had the port is gone, this one would get a part of its traffic.
+                let is_free = |port: &DesiredPort| {
+                    has.contains(&*port.name) || !with.elsewhere.contains(&port.name)
+                };
                 Self {
                     of: with.group.to_owned(),
-                    slice: vm.ports.iter().map(named).collect(),
+                    slice: vm.ports.iter().map(named).filter(is_free).collect(),
                     service: None,
                     again_in: None,
                 }
@@ -89,10 +95,12 @@ impl Layout {
             (port, new, old)
         };
         let both: Vec<_> = vm.ports.iter().map(both).collect();
+        let has = group::slice_names(&of, view.objects.slice);
+        let is_free = |name: &str| has.contains(name) || !primary.others.has_elsewhere(name, &of);
         // A listener may have the name that another port gets: the API server admits each once.
         let news = both.iter().map(|(port, new, _)| (port, new));
         for (port, names) in news.chain(both.iter().map(|(port, _, old)| (port, old))) {
-            for name in names {
+            for name in names.iter().filter(|name| is_free(name)) {
                 if slice.iter().all(|it| it.name != **name) {
                     slice.push(DesiredPort::named(port, (*name).clone()));
                 }
@@ -111,6 +119,21 @@ impl Layout {
         let present = view.objects.slice;
         desired::shared_endpoint_slice(view.lb, &self.of, present, &self.slice, backends)
     }
+}
+
+/// SHR-2: of the ports of a shared Service that an EndpointSlice gets; `None` if it gets none. Two load balancers may each be about to
+/// write the same one, as neither has seen it in the other one's yet.
+pub(super) fn offer(view: &View<'_>, wanted: &EndpointSlice) -> Option<Guard> {
+    let key = view.objects.key;
+    let group = match &view.sharing {
+        Sharing::Alone => return None,
+        Sharing::Primary(_) => key.clone(),
+        Sharing::Secondary(with) => Key::new(&key.namespace, with.group),
+    };
+    let has = group::slice_names(&group.name, view.objects.slice);
+    let names = group::slice_names(&group.name, Some(wanted));
+    let new: Vec<String> = names.difference(&has).map(|&name| name.into()).collect();
+    (!new.is_empty()).then_some(Guard::Unoffered(group, new))
 }
 
 /// Name and uid of the load balancer of a view.
@@ -221,7 +244,6 @@ fn of_others(
     }
     let present = objects.service.map(|it| &**it);
     let (owners, ports) = service::assemble(None, others, present);
-    // A Service has at least one port. The first of those that join replaces the last.
     if ports.is_empty() || owners.is_empty() {
         return None;
     }

@@ -63,6 +63,9 @@ pub enum Guard {
     LeftGroup(Key),
     /// A live read finds this load balancer.
     Exists(Owner),
+    /// No other load balancer has one of these ports of a shared Service in its EndpointSlice, by their names, or is about to. None gets
+    /// one until all steps of the plan are done (SHR-2).
+    Unoffered(Key, Vec<String>),
     /// A live read finds the pool, or its absence, unchanged (REL-4).
     PoolUnchanged(SeenPool),
     /// A live read finds the record of a DHCP lease, or its absence, unchanged (DHC-3).

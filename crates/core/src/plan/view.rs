@@ -1,5 +1,6 @@
 //! What a plan is made from: copies of the objects of one load balancer, and the state of its health checks, taken before it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -59,7 +60,7 @@ pub struct Primary {
 }
 
 /// What a secondary is served with.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Secondary<'a> {
     /// Name of the group and of its Service.
     pub group: &'a str,
@@ -69,6 +70,8 @@ pub struct Secondary<'a> {
     pub holder: &'a Owner,
     /// Somebody else has a Service of the group's name (SVC-1).
     pub is_name_taken: bool,
+    /// The names of ports in EndpointSlices of others of that Service.
+    pub elsewhere: BTreeSet<String>,
 }
 
 /// The observed state of one load balancer.

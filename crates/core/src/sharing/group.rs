@@ -7,7 +7,9 @@ use harvester_lb_api::WorkloadType;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
+use super::index::service_of;
 use super::membership::{self, Candidate, Group, HeldBy, NotAMember};
+use super::naming::shared_name;
 use super::ports::{self, Claimant, Contested, Served};
 use crate::cached::is_lb;
 
@@ -130,6 +132,7 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
                 is_primary: wish.candidate.name == stored.name,
                 created: wish.candidate.created,
                 ports: wish.ports.clone().unwrap_or_else(|| carried.clone()),
+                offered: offered(stored.name, wish),
                 carried,
             }
         })
@@ -228,9 +231,7 @@ fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
 
 /// Whether an EndpointSlice is one of the Service of this name.
 fn is_of(slice: &EndpointSlice, service: &str) -> bool {
-    let labels = slice.metadata.labels.as_ref();
-    let of = labels.and_then(|labels| labels.get(harvester_lb_api::keys::LABEL_SERVICE_NAME));
-    of.is_some_and(|of| of == service)
+    service_of(slice) == Some(service)
 }
 
 /// Whether the load balancer of this uid owns a Service.
@@ -262,15 +263,8 @@ pub fn carried(service: Option<&Service>, slice: Option<&EndpointSlice>) -> BTre
     let (Some(service), Some(slice)) = (service, slice) else {
         return BTreeSet::new();
     };
-    if !is_of(slice, service.metadata.name.as_deref().unwrap_or_default()) {
-        return BTreeSet::new();
-    }
-    let names: BTreeSet<&str> = slice
-        .ports
-        .iter()
-        .flatten()
-        .map(|port| port.name.as_deref().unwrap_or_default())
-        .collect();
+    let name = service.metadata.name.as_deref().unwrap_or_default();
+    let names = slice_names(name, Some(slice));
     let ports = service
         .spec
         .iter()
@@ -283,6 +277,25 @@ pub fn carried(service: Option<&Service>, slice: Option<&EndpointSlice>) -> BTre
                 protocol: protocol(port.protocol.as_deref().unwrap_or("TCP"))?,
             })
         })
+        .collect()
+}
+
+/// The names of the ports of an EndpointSlice, if it is one of this Service.
+pub fn slice_names<'a>(service: &str, slice: Option<&'a EndpointSlice>) -> BTreeSet<&'a str> {
+    let ports = slice
+        .filter(|slice| is_of(slice, service))
+        .and_then(|slice| slice.ports.as_ref());
+    let ports = ports.into_iter().flatten();
+    ports
+        .map(|port| port.name.as_deref().unwrap_or_default())
+        .collect()
+}
+
+/// The ports of a load balancer that its EndpointSlice has under their names in a shared Service.
+fn offered(group: &str, wish: &Wish<'_>) -> BTreeSet<Served> {
+    let names = slice_names(group, wish.slice);
+    let its = wish.ports.iter().flatten().copied();
+    its.filter(|port| names.contains(&*shared_name(*port)))
         .collect()
 }
 

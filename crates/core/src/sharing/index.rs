@@ -8,6 +8,7 @@ use harvester_lb_api::meta::annotation;
 use harvester_lb_ipam::Record;
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::{self, Lb};
@@ -101,6 +102,8 @@ pub struct Index {
     groups: KeyLinks,
     /// From a Service to its owners, if there are others than the load balancer of its name.
     services: KeyLinks,
+    /// From an EndpointSlice to its Service, if that has another name.
+    slices: KeyLinks,
     /// Addresses in the status of load balancers that name a group.
     named: AddressesByKey,
 }
@@ -116,6 +119,12 @@ pub fn named_group(key: &Key, meta: &ObjectMeta) -> Option<Key> {
 pub fn is_shared(meta: &ObjectMeta) -> bool {
     let mut owners = meta.owner_references.iter().flatten();
     owners.any(|owner| cached::is_lb(owner) && Some(&*owner.name) != meta.name.as_deref())
+}
+
+/// The name of the Service of an EndpointSlice.
+pub fn service_of(slice: &EndpointSlice) -> Option<&str> {
+    let labels = slice.metadata.labels.as_ref()?;
+    labels.get(keys::LABEL_SERVICE_NAME).map(|name| &**name)
 }
 
 impl Index {
@@ -145,6 +154,31 @@ impl Index {
         self.services.set(key, to)
     }
 
+    /// Updates an EndpointSlice with our label; `None` when it is deleted. Returns the Services that it has left or joined. What is not
+    /// owned by the load balancer of its name does not count: nobody would take it away.
+    pub fn set_slice(&mut self, key: &Key, slice: Option<&EndpointSlice>) -> BTreeSet<Key> {
+        let is_ours = |slice: &&EndpointSlice| {
+            let mut owners = slice.metadata.owner_references.iter().flatten();
+            owners.any(|owner| cached::is_lb(owner) && *owner.name == *key.name)
+        };
+        let of = slice
+            .filter(is_ours)
+            .and_then(service_of)
+            .filter(|name| **name != *key.name);
+        let to = of.map(|name| Key::new(&key.namespace, name));
+        self.slices.set(key, to.into_iter().collect())
+    }
+
+    /// The Service of an EndpointSlice, if that has another name.
+    pub fn service_of(&self, slice: &Key) -> Option<&Key> {
+        self.slices.to.get(slice)?.first()
+    }
+
+    /// The EndpointSlices of other names of a Service.
+    pub fn slices_of(&self, service: &Key) -> impl Iterator<Item = &Key> {
+        self.slices.from.get(service).into_iter().flatten()
+    }
+
     /// The group that a load balancer names.
     pub fn group_of(&self, lb: &Key) -> Option<&Key> {
         self.groups.to.get(lb)?.first()
@@ -155,14 +189,17 @@ impl Index {
         self.groups.from.get(group).into_iter().flatten()
     }
 
-    /// The groups that are named, or whose Services are shared.
+    /// The groups that are named, whose Services are shared, or whose Services have EndpointSlices of others.
     pub fn all(&self) -> impl Iterator<Item = &Key> {
-        self.groups.from.keys().chain(self.services.to.keys())
+        let (named, shared) = (self.groups.from.keys(), self.services.to.keys());
+        named.chain(shared).chain(self.slices.from.keys())
     }
 
-    /// Whether anybody names a group, or others than the load balancer of its name own its Service.
+    /// Whether anybody names a group, or others than the load balancer of its name own its Service or have an EndpointSlice of it.
     pub fn is_group(&self, key: &Key) -> bool {
-        self.groups.from.contains_key(key) || self.services.to.contains_key(key)
+        self.groups.from.contains_key(key)
+            || self.services.to.contains_key(key)
+            || self.slices.from.contains_key(key)
     }
 
     /// A load balancer that shares the address of this one now, if any (SHR-7): one that names it, and owns its Service or has one of

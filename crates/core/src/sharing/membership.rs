@@ -229,7 +229,7 @@ pub fn join(lb: &Candidate<'_>, primary: &str, group: &Group<'_>) -> Result<(), 
     if let Some(fault) = own_fault(lb, primary) {
         return Err(fault);
     }
-    let value = || primary.to_owned();
+    let value = || shown(primary);
     if let Some(secondary) = lb.secondary {
         return Err(NotAMember::HasSecondaries {
             primary: value(),
@@ -243,7 +243,7 @@ pub fn join(lb: &Candidate<'_>, primary: &str, group: &Group<'_>) -> Result<(), 
         {
             return Err(NotAMember::Chain {
                 primary: value(),
-                of: of.to_owned(),
+                of: shown(of),
             });
         }
         if present.ipam == Ipam::Dhcp {

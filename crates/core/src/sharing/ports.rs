@@ -1,8 +1,8 @@
 //! Which load balancers of a group serve their ports (SHR-2).
 //!
-//! Protocol and port are unique over the group. A contested port stays with the load balancer for which the Service carries it; else
-//! it is the primary's, then the older one's. Who does not get one of its ports serves none of them, so that what it would have had
-//! is free for others.
+//! Protocol and port are unique over the group. A contested port stays with the load balancer for which the Service carries it; else it
+//! is the primary's, then that of one for which the Service is about to carry it, since its EndpointSlice has it, then the older one's.
+//! Who does not get one of its ports serves none of them, so that what it would have had is free for others.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +31,9 @@ pub struct Claimant {
     pub ports: BTreeSet<Served>,
     /// Those ports that the Service carries for it.
     pub carried: BTreeSet<Served>,
+    /// Those ports that are in its EndpointSlice, whether the Service carries them yet or not. That is written first: until the write
+    /// of the Service is answered, nobody else may count on the port, but for the primary, whose reconcile writes the Service.
+    pub offered: BTreeSet<Served>,
 }
 
 /// Why a load balancer serves none of its ports.
@@ -44,7 +47,7 @@ pub struct Contested {
 }
 
 impl Claimant {
-    /// Who is first, if the Service carries the port for nobody. A later one is first in no other respect.
+    /// Who is first, if the Service carries the port for nobody, nor is about to. A later one is first in no other respect.
     fn rank(&self) -> (Reverse<bool>, Micros, &str) {
         (Reverse(self.is_primary), self.created, &self.name)
     }
@@ -105,7 +108,16 @@ fn wins_all(claimants: &[Claimant], wanted: &BTreeMap<Served, BTreeSet<usize>>, 
         let rivals = wanted.get(port).into_iter().flatten();
         let key = |at: &usize| {
             let claimant = &claimants[*at];
-            (!claimant.carried.contains(port), claimant.rank())
+            let (is_carried, is_offered) = (
+                claimant.carried.contains(port),
+                claimant.offered.contains(port),
+            );
+            (
+                !is_carried,
+                !claimant.is_primary,
+                !is_offered,
+                claimant.rank(),
+            )
         };
         let winner = rivals.min_by(|a, b| key(a).cmp(&key(b)));
         winner.is_none_or(|winner| *winner == at)

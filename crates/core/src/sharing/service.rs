@@ -1,17 +1,18 @@
 //! The Service of a group: its owners, its ports and their names (SHR-3, SHR-4).
 //!
-//! A load balancer joins by its EndpointSlice: its ports are carried once that has them. It leaves in the reverse order. While the
+//! A load balancer joins by its EndpointSlice: its ports are carried once that has them, and no other EndpointSlice of the Service has:
+//! what somebody has left would get a part of the traffic (SHR-2). It leaves in the reverse order. While the
 //! primary is alone its ports have the names of its listeners. They get those of a shared Service before the first port of another
 //! one is added, since the API server demands that each of several ports has a name, and no two the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use harvester_lb_api::keys;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::group::{self, Role};
+use super::index::service_of;
 use super::naming::{Stored, shared_name};
 use super::ports::Served;
 use super::snapshot::{Party, Snapshot, served};
@@ -41,13 +42,18 @@ pub struct Others {
     pub primary: Option<Part>,
     /// The parts of the others, by age.
     pub secondaries: Vec<Part>,
+    /// Name and uid of the oldest of the others that is to get its first port.
+    pub next: Option<(String, String)>,
+    /// The names of ports in all EndpointSlices of the Service, or that are about to be, and whose they are. One that is to go may still be
+    /// there.
+    pub slices: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Others {
     /// From the roles of a group. `is_primary_kept`: the primary stays as it is for now, whatever its spec says.
     pub fn of(group: &Snapshot<'_>, is_primary_kept: bool) -> Self {
         let mut others = Self::default();
-        let mut secondaries = Vec::new();
+        let (mut secondaries, mut waiting) = (Vec::new(), Vec::new());
         for (party, ports) in group.parties() {
             let meta = party.lb.meta();
             let name = meta.name.as_deref().unwrap_or_default();
@@ -64,6 +70,8 @@ impl Others {
                     let part = part(group, party, ports);
                     if part.is_owner || !part.carried.is_empty() || !part.added.is_empty() {
                         secondaries.push(((time::created(meta), name), part));
+                    } else {
+                        waiting.push(((time::created(meta), name), (part.name, part.uid)));
                     }
                 }
                 _ => {}
@@ -71,8 +79,68 @@ impl Others {
         }
         secondaries.sort_by(|a, b| a.0.cmp(&b.0));
         others.secondaries = secondaries.into_iter().map(|(_, part)| part).collect();
+        others.next = waiting.into_iter().min().map(|(_, next)| next);
+        others.slices = named_ports(group);
         others
     }
+
+    /// SHR-2: whether the EndpointSlice of another load balancer than this one has a port of this name, whose traffic it would get, or is
+    /// about to.
+    pub fn has_elsewhere(&self, name: &str, lb: &str) -> bool {
+        let mut owners = self.slices.get(name).into_iter().flatten();
+        owners.any(|owner| owner != lb)
+    }
+}
+
+/// The names of ports in all EndpointSlices of the Service of a group, or that are about to be, and whose they are.
+pub fn named_ports(group: &Snapshot<'_>) -> BTreeMap<String, BTreeSet<String>> {
+    let mut all: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let of_parties = group
+        .parties()
+        .filter_map(|(party, _)| Some((party.lb.meta(), party.slice?)));
+    let left = group.left.iter().map(|slice| (&slice.metadata, *slice));
+    for (meta, slice) in of_parties.chain(left) {
+        let owner = meta.name.as_deref().unwrap_or_default();
+        for name in group::slice_names(&group.key.name, Some(slice)) {
+            let owners = all.entry(name.to_owned()).or_default();
+            owners.insert(owner.to_owned());
+        }
+    }
+    for (name, owner) in &group.offers {
+        let owners = all.entry(name.clone()).or_default();
+        owners.insert(owner.clone());
+    }
+    all
+}
+
+/// The same names, of others than this load balancer.
+pub fn elsewhere(group: &Snapshot<'_>, lb: &str) -> BTreeSet<String> {
+    let mut named = named_ports(group);
+    named.retain(|_, owners| owners.iter().any(|owner| owner != lb));
+    named.into_keys().collect()
+}
+
+/// The load balancers that may have waited for these ports while another one was about to get them: the members that want one, and for
+/// the Service that of the group's name, if an EndpointSlice has one.
+pub fn waiting<'a>(group: &'a Snapshot<'_>, lb: &str, ports: &[String]) -> BTreeSet<&'a str> {
+    let mut waiting = BTreeSet::new();
+    for (party, wanted) in group.parties() {
+        let name = party.lb.meta().name.as_deref().unwrap_or_default();
+        let is_member = matches!(group.roles.get(name), Some(Role::Member { .. }));
+        let mut wanted = wanted
+            .into_iter()
+            .flatten()
+            .map(|it| shared_name(served(it)));
+        if is_member && wanted.any(|it| ports.contains(&it)) {
+            waiting.insert(name);
+        }
+        let has = group::slice_names(&group.key.name, party.slice);
+        if *name != *lb && ports.iter().any(|port| has.contains(&**port)) {
+            waiting.insert(&group.key.name);
+        }
+    }
+    waiting.remove(lb);
+    waiting
 }
 
 /// The part of a load balancer that has none of its ports.
@@ -103,7 +171,7 @@ fn part(group: &Snapshot<'_>, party: &Party<'_>, ports: Option<&[Port]>) -> Part
     let present: BTreeSet<Served> = service_ports(group.service)
         .filter_map(|port| Some(DesiredPort::stored(port)?.served()))
         .collect();
-    let names = slice_names(&group.key.name, party.slice);
+    let names = group::slice_names(&group.key.name, party.slice);
     for port in ports {
         let port = DesiredPort::named(port, shared_name(served(port)));
         if !names.contains(&*port.name) {
@@ -124,20 +192,6 @@ fn service_ports(service: Option<&Service>) -> impl Iterator<Item = &ServicePort
         .flat_map(|spec| spec.ports.iter().flatten())
 }
 
-/// The names of the ports of an EndpointSlice, if it is one of this Service.
-fn slice_names<'a>(service: &str, slice: Option<&'a EndpointSlice>) -> BTreeSet<&'a str> {
-    let is_of = |slice: &&EndpointSlice| {
-        let labels = slice.metadata.labels.as_ref();
-        let of = labels.and_then(|labels| labels.get(keys::LABEL_SERVICE_NAME));
-        of.is_some_and(|of| of == service)
-    };
-    let ports = slice.filter(is_of).and_then(|slice| slice.ports.as_ref());
-    let ports = ports.into_iter().flatten();
-    ports
-        .map(|port| port.name.as_deref().unwrap_or_default())
-        .collect()
-}
-
 /// The names that the ports of the primary have: each is that of its listener, that of a shared Service, or the one that the Service
 /// has.
 pub fn stored_names(
@@ -150,7 +204,7 @@ pub fn stored_names(
         .filter_map(DesiredPort::stored)
         .map(|port| (port.served(), port.name))
         .collect();
-    let of_slice = slice_names(group, slice);
+    let of_slice = group::slice_names(group, slice);
     let mut stored = Stored::default();
     for port in ports {
         let key = served(port);
@@ -197,8 +251,10 @@ pub fn wanted_names(ports: &[Port], is_shared: bool) -> BTreeMap<Served, String>
 }
 
 /// Owners and ports of the Service: those of the primary, as it serves them, and of the others. A port is not added before all ports
-/// that are there have the names of a shared Service. `primary`: owner and ports; `None` if it serves none now. `present`: the Service,
-/// whose ports keep their places: another order would be a write of its own, and kube-vip would announce the address anew.
+/// that are there have the names of a shared Service, and the EndpointSlice of one that had it before is gone (SHR-2). `primary`: owner
+/// and ports; `None` if it serves none now. `present`: the Service, whose ports keep their places: another order would be a write of its
+/// own, and kube-vip would announce the address anew. If there is no port yet, it keeps those that it has, since it must have one: it
+/// belongs to those whose ports come next, so that who has left may delete its EndpointSlice.
 pub fn assemble(
     primary: Option<(Part, Vec<DesiredPort>)>,
     others: &Others,
@@ -206,10 +262,19 @@ pub fn assemble(
 ) -> (Vec<(String, String)>, Vec<DesiredPort>) {
     let (mut owners, mut ports) = (Vec::new(), Vec::new());
     let mut may_add = true;
-    if let Some((part, its)) = primary {
+    let places: BTreeMap<Served, usize> = service_ports(present)
+        .filter_map(|port| Some(DesiredPort::stored(port)?.served()))
+        .zip(0..)
+        .collect();
+    if let Some((part, mut its)) = primary {
         may_add = its
             .iter()
             .all(|port| port.name == shared_name(port.served()));
+        its.retain(|port| {
+            present.is_none()
+                || places.contains_key(&port.served())
+                || !others.has_elsewhere(&port.name, &part.name)
+        });
         owners.push((part.name, part.uid));
         ports = its;
     } else if let Some(kept) = &others.primary {
@@ -224,7 +289,8 @@ pub fn assemble(
     for part in &others.secondaries {
         let mut is_owner = part.is_owner || !part.carried.is_empty();
         for port in part.added.iter().filter(|_| may_add) {
-            if ports.iter().all(|it| it.name != port.name) {
+            let is_free = !others.has_elsewhere(&port.name, &part.name);
+            if is_free && ports.iter().all(|it| it.name != port.name) {
                 ports.push(port.clone());
                 is_owner = true;
             }
@@ -233,10 +299,14 @@ pub fn assemble(
             owners.push((part.name.clone(), part.uid.clone()));
         }
     }
-    let places: BTreeMap<Served, usize> = service_ports(present)
-        .filter_map(|port| Some(DesiredPort::stored(port)?.served()))
-        .zip(0..)
-        .collect();
+    if ports.is_empty() {
+        ports = service_ports(present)
+            .filter_map(DesiredPort::stored)
+            .collect();
+        if owners.is_empty() {
+            owners.extend(others.next.clone());
+        }
+    }
     ports.sort_by_key(|port| places.get(&port.served()).copied().unwrap_or(usize::MAX));
     (owners, ports)
 }
@@ -245,6 +315,20 @@ pub fn assemble(
 pub fn carries(service: Option<&Service>, slice: Option<&EndpointSlice>, ports: &[Port]) -> bool {
     let carried = group::carried(service, slice);
     ports.iter().any(|port| carried.contains(&served(port)))
+}
+
+/// Whether the EndpointSlice of a load balancer that shares a Service lacks a port that no other one has any more. `named`: see
+/// [`named_ports`].
+pub fn may_add(
+    group: &str,
+    slice: Option<&EndpointSlice>,
+    ports: &[Port],
+    named: &BTreeMap<String, BTreeSet<String>>,
+) -> bool {
+    let is_of = slice.is_some_and(|slice| service_of(slice) == Some(group));
+    let has = group::slice_names(group, slice);
+    let mut names = ports.iter().map(|port| shared_name(served(port)));
+    is_of && names.any(|name| !has.contains(&*name) && !named.contains_key(&name))
 }
 
 /// Whether the Service has another port under one of the names that the ports of a load balancer get: its EndpointSlice would get the

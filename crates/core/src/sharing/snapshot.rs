@@ -28,6 +28,8 @@ pub struct Party<'a> {
     pub secondary: Option<&'a str>,
     /// This version leaves it alone (IPA-9).
     pub is_left_alone: bool,
+    /// The group has no Bound record, and the address that its status names has one.
+    pub names_others: bool,
 }
 
 /// The stored objects of a group.
@@ -47,10 +49,14 @@ pub struct Snapshot<'a> {
     pub is_left: bool,
     /// See [`group::is_unnamed`]. Then nobody joins.
     pub is_unnamed: bool,
+    /// EndpointSlices of the Service that are none of the parties': of load balancers that have left it, or are gone.
+    pub left: Vec<&'a EndpointSlice>,
+    /// Names of ports that load balancers are about to write into their EndpointSlices, each with the name of the load balancer.
+    pub offers: Vec<(String, String)>,
 }
 
 impl<'a> Snapshot<'a> {
-    /// Determines the roles. `records`: the Bound ones of the group.
+    /// Determines the roles. `records`: the Bound ones of the group. [`left`](Self::left) and [`offers`](Self::offers) are empty.
     pub fn of(
         key: &'a Key,
         parties: Vec<Party<'a>>,
@@ -89,6 +95,8 @@ impl<'a> Snapshot<'a> {
             roles,
             is_left,
             is_unnamed,
+            left: Vec::new(),
+            offers: Vec::new(),
         }
     }
 
@@ -177,6 +185,7 @@ fn candidate<'a>(party: Party<'a>, group: &str, record: Option<&Record>) -> Cand
     let names_address = match party.lb {
         Lb::Valid(lb) => match (allocated_addr(lb), record) {
             (Some(names), Some(record)) => names == record.spec.addr,
+            (Some(_), None) if party.names_others => false,
             (Some(_), None) if candidate.name == group => !telling::was_of_another(lb),
             (Some(_), None) => telling::was_of(lb, group),
             (None, _) => false,

@@ -69,6 +69,12 @@ impl Model {
                     "{addr} is none of {}",
                     spec.pool
                 );
+                if reason != AllocationReason::Recorded {
+                    let requested = request.requested.unwrap_or(addr);
+                    assert_eq!(addr, requested, "another address was requested (REQ-3)");
+                    let withheld = &self.pools[&*spec.pool].withheld;
+                    assert_eq!(*withheld, None, "{} is withheld (EXC-1)", spec.pool);
+                }
                 // A proposal made before another object showed the address stands.
                 if reason != AllocationReason::Recorded && stood != Some(addr) {
                     let shown = self

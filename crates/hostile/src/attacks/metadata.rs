@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::parts::put;
 use crate::kind::{Source, Targets};
-use crate::valid::pick;
-use crate::{text, values};
+use crate::text;
+use crate::values::{self, pick};
 
 /// A key that is valid for labels and annotations.
 fn label_key(rng: &mut Rng) -> String {
@@ -20,6 +20,11 @@ fn label_key(rng: &mut Rng) -> String {
         "projection",
         "manuallyReleaseIP",
         "guest-removed",
+        "exclude",
+        "requested-address",
+        "primary-load-balancer",
+        "dhcp-hardware-address",
+        "copied-annotations",
     ];
     let others = [
         keys::LABEL_SERVICE_NAME,

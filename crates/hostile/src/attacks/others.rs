@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::parts::{address, put};
 use crate::kind::Targets;
 use crate::mutate::set;
-use crate::valid::pick;
-use crate::{text, values};
+use crate::text;
+use crate::values::{self, pick};
 
 pub(super) fn vmi(rng: &mut Rng, object: &mut Value) -> String {
     match rng.u8(..4) {

@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 
 use super::parts::{address, id, put, time};
 use crate::kind::Targets;
-use crate::valid::pick;
-use crate::values;
+use crate::values::{self, pick};
 
 pub(super) fn load_balancer(rng: &mut Rng, targets: &Targets, object: &mut Value) -> String {
     match rng.u8(..10) {

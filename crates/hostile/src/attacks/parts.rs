@@ -4,8 +4,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use crate::kind::Targets;
-use crate::valid::pick;
-use crate::values;
+use crate::values::{self, pick};
 
 /// Sets a value at a place, and creates the objects on the path.
 pub(super) fn put(object: &mut Value, place: &str, value: Value) -> String {

@@ -136,6 +136,7 @@ impl Ledger {
         }
         if let Some(candidate) = self.shown_or_named(request)
             && request.takes(candidate.addr)
+            && !self.was_of_earlier(request, candidate.addr)
         {
             return Ok(Some(candidate));
         }
@@ -190,6 +191,14 @@ impl Ledger {
             extra_records: self.to_records(&mut bound),
             keep_service: false,
         }
+    }
+
+    /// Whether an earlier load balancer of the name was the last owner of an address that the status does not name: then what the Service
+    /// shows is what that one left, or an old copy of it (REQ-3).
+    fn was_of_earlier(&self, request: &Request, addr: IpAddr) -> bool {
+        let last = self.records.get(addr).map(|entry| &entry.owner);
+        let is_earlier = last.is_some_and(|it| it.id == request.owner.id && *it != request.owner);
+        is_earlier && !request.names(addr)
     }
 
     /// Whether the last owner of the address is this id.

@@ -4,13 +4,14 @@ use std::sync::{Arc, OnceLock};
 
 use harvester_lb_api::meta;
 use harvester_lb_controller_kit::watch;
-use harvester_lb_fixtures::{cluster_spec, load_balancer, stored};
+use harvester_lb_fixtures::{cluster_spec, load_balancer, record, stored};
 use http::Method;
 use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use crate::context::Context;
 use crate::fake::{self, FakeApiServer};
+use crate::index::leader_state::LeaderState;
 use crate::timings::Timings;
 
 /// The watch of load balancers lists again, and there is none.
@@ -100,4 +101,23 @@ async fn ipa_3_a_term_begins_with_the_load_balancers_of_now() {
             of("undecodable")
         ]
     );
+}
+
+/// A live read has found an IPAllocation gone; the answer to a write before that comes later.
+#[tokio::test]
+async fn ipa_7_a_record_that_is_gone_is_not_brought_back_by_the_answer_to_an_earlier_write() {
+    let ctx = fake::context(FakeApiServer::default().client(), &Timings::default(), true);
+    let index: &Index = &ctx.index;
+    index.become_leader(|| LeaderState::from_stores(&index.stores));
+    let record = |version| -> IPAllocation {
+        let record = record("10.0.0.2", "p", "Bound", ("n", "a", "u-a"));
+        serde_json::from_value(stored(record, "u", version)).unwrap()
+    };
+    let key = Key::new("", "10.0.0.2");
+    let addr = "10.0.0.2".parse().unwrap();
+    IPAllocation::upsert(index, &key, &record(10)).unwrap();
+    assert!(index.record(addr).is_some());
+    IPAllocation::remove(index, &key, Version(10));
+    assert!(IPAllocation::upsert(index, &key, &record(12)).is_none());
+    assert!(index.record(addr).is_none());
 }

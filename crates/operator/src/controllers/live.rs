@@ -276,6 +276,24 @@ pub async fn ensure_not_own(
     Ok(())
 }
 
+/// Verifies that the address which the status of a load balancer names has no IPAllocation if the store has none: it may share the
+/// address still, and the watches of Service and IPAllocation are both behind that of the load balancer (SHR-4).
+///
+/// # Errors
+/// `Conflict` if there is one; the store has it.
+pub async fn ensure_unrecorded(ctx: &Context, lb: &LoadBalancer) -> Result<(), WriteError> {
+    let Some(addr) = status::allocated_addr(lb) else {
+        return Ok(());
+    };
+    let key = records::key(addr);
+    let is_known = || ctx.index.stores.allocations.get(&key).is_some();
+    if is_known() || ctx.client.get_live::<IPAllocation>(&key).await?.is_none() {
+        return Ok(());
+    }
+    let why = format!("IPAllocation {key} exists, the store was behind");
+    Err(WriteError::Conflict(why))
+}
+
 /// Verifies that the record of a DHCP lease, or its absence, is unchanged (DHC-3).
 ///
 /// # Errors

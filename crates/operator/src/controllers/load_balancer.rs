@@ -22,6 +22,7 @@ pub mod group;
 pub mod join;
 pub mod lease;
 pub mod observe;
+pub mod offer;
 pub mod release;
 pub mod standing;
 pub mod unserved;

@@ -5,7 +5,7 @@ use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::store::{Change, Store};
 use harvester_lb_core::dhcp::claim::{LbView, ServiceView};
-use harvester_lb_object::{Key, Version};
+use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client};
 
@@ -76,12 +76,6 @@ impl CachedResource<Index> for IPAllocation {
         }?;
         index.record_updated(key);
         Some(change)
-    }
-
-    fn remove(index: &Index, key: &Key, known: Version) {
-        if let Some(change) = Self::store(index).forget(key, known) {
-            index.record_changed(key, &change);
-        }
     }
 
     fn changed(index: &Index, key: &Key, change: &Change<RecordView>) {

@@ -13,7 +13,6 @@ use harvester_lb_core::dhcp::record::{LeasePhase, LeaseRecord, LeaseSpec};
 use harvester_lb_core::dhcp::upkeep::{Situation, Step, decide, first};
 use harvester_lb_core::event_draft::EventDraft;
 use harvester_lb_ipam::{Owner, Uid};
-use harvester_lb_object::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
@@ -322,22 +321,17 @@ async fn delete(ctx: &Context, record: &LeaseRecord) -> Result<(), WriteError> {
         .delete::<IPAllocation>(&key, &metadata(record))
         .await;
     ctx.metrics.wrote("delete", deleted.as_ref().err());
-    deleted?;
-    forget(ctx, &key, record);
-    Ok(())
-}
-
-/// The copy is gone; the watch says so later, and the next decision is made now.
-fn forget(ctx: &Context, key: &Key, record: &LeaseRecord) {
-    if ctx
-        .index
-        .stores
-        .records
-        .forget(key, record.version)
-        .is_some()
-    {
-        ctx.index.record_updated(key);
+    // The watch says so later, and the next decision is made now.
+    let store = &ctx.index.stores.records;
+    let change = if deleted? {
+        store.absent(&key, record.version)
+    } else {
+        store.forget(&key, record.version)
+    };
+    if change.is_some() {
+        ctx.index.record_updated(&key);
     }
+    Ok(())
 }
 
 /// IPA-5: what every write and deletion is conditional on.

@@ -163,24 +163,6 @@ impl Index {
         .ok_or(NotLeader)
     }
 
-    /// The release of an address is about to be sent. False if another load balancer is about to share it; false on a standby.
-    pub fn begin_release(&self, addr: IpAddr) -> bool {
-        self.with_leader(|leader| {
-            let is_free = !leader.joining.delay_release(addr);
-            if is_free {
-                leader.releasing.insert(addr);
-                leader.settled.remove(&addr);
-            }
-            is_free
-        })
-        .unwrap_or(false)
-    }
-
-    /// The release has been answered, or was given up. No-op on a standby.
-    pub fn release_ended(&self, addr: IpAddr) {
-        self.with_leader(|leader| leader.releasing.remove(&addr));
-    }
-
     /// The verdict on a manual release (section 6.4), provided that no load balancer of the owner's name exists.
     pub fn manual_release_verdict(
         &self,
@@ -315,6 +297,11 @@ impl Index {
     /// version of the copy. No-op on a standby.
     pub fn set_verified(&self, lb: &Key) {
         self.with_leader(|leader| leader.verified_lbs.insert(lb.clone()));
+    }
+
+    /// Reverts [`set_verified`](Self::set_verified): a write has not been answered, and may have been done. No-op on a standby.
+    pub fn set_unverified(&self, lb: &Key) {
+        self.with_leader(|leader| leader.verified_lbs.remove(lb));
     }
 
     /// Whether the stored copy of an EndpointSlice is at least as new as what an earlier leader has acted on (SHR-3); false on a standby.

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use super::joins::Joins;
+use super::offers::Offers;
 use super::stores::Stores;
 use crate::clock;
 
@@ -42,6 +43,8 @@ pub struct LeaderState {
     pub(super) settled: HashSet<IpAddr>,
     /// Addresses of others that load balancers are about to name in their status.
     pub(super) joining: Joins,
+    /// Ports of shared Services that load balancers are about to get (SHR-2).
+    pub(super) offers: Offers,
     /// Leased addresses of load balancers, by the uid of the load balancer (DHC-5).
     leased: HashMap<Key, BTreeMap<Uid, IpAddr>>,
     /// How many leases each of these addresses has: more than one if several networks have it.
@@ -82,6 +85,7 @@ impl LeaderState {
             releasing: HashSet::default(),
             settled: HashSet::default(),
             joining: Joins::default(),
+            offers: Offers::default(),
             leased: HashMap::default(),
             lease_counts: HashMap::default(),
             sharing: sharing::index::Index::default(),

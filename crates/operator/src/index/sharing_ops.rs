@@ -1,17 +1,22 @@
 //! Operations of the controllers on what the leader knows of shared addresses (SHR-1 to SHR-9): who is in a group, whose
 //! record it has, how its ports are named. As in [`leader_ops`](super::leader_ops), a standby has none of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::Duration;
 
-use harvester_lb_core::cached;
+use harvester_lb_controller_kit::store::Entry;
+use harvester_lb_core::cached::{self, Lb};
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::naming::{Observed, Stored as StoredNames};
+use harvester_lb_core::status;
 use harvester_lb_ipam::{Grant, Micros, Owner, OwnerId, Phase, Record, RecordSpec};
 use harvester_lb_object::{Key, Version};
 
+use tokio::time::Instant;
+
 use super::Index;
+use super::doubt::WRITE_LIFETIME;
 use super::leader_ops::NotLeader;
 
 /// The load balancers of a group, and its records.
@@ -19,6 +24,10 @@ use super::leader_ops::NotLeader;
 pub struct Members {
     /// That of its name, and all that name it, each with one that shares its own address (SHR-7).
     pub parties: Vec<(Key, Option<Key>)>,
+    /// The EndpointSlices of its Service, existing or not; also those of load balancers that have left it.
+    pub slices: Vec<Key>,
+    /// Names of ports that load balancers are about to write into their EndpointSlices, each with the name of the load balancer.
+    pub offers: Vec<(String, String)>,
     /// The Bound records.
     pub records: Vec<Record>,
 }
@@ -26,7 +35,7 @@ pub struct Members {
 /// Shared addresses.
 impl Index {
     /// The load balancers of a group, existing or not, each with one that shares its own address, and the Bound records of the
-    /// group; `None` if nobody names it and nobody else owns its Service, or on a standby.
+    /// group; `None` if nobody names it and nobody else owns its Service or has an EndpointSlice of it, or on a standby.
     pub fn group(&self, key: &Key) -> Option<Members> {
         self.with_leader(|leader| {
             // Most load balancers share nothing.
@@ -50,9 +59,50 @@ impl Index {
             let naming = leader.sharing.naming(key);
             let all = [key].into_iter().chain(naming.filter(|lb| *lb != key));
             let parties = all.map(|lb| (lb.clone(), secondary(lb))).collect();
-            Some(Members { parties, records })
+            let slices = leader.sharing.slices_of(key).chain([key]).cloned();
+            let is_same = |slice: &Key, version| self.stores.slices.version(slice) == version;
+            Some(Members {
+                parties,
+                slices: slices.collect(),
+                offers: leader.offers.of(key, is_same, Instant::now()),
+                records,
+            })
         })
         .flatten()
+    }
+
+    /// The EndpointSlices of the Service of a group, and those of the load balancers that name it, existing or not; empty on a standby.
+    pub fn slices_of_group(&self, key: &Key) -> BTreeSet<Key> {
+        let all = self.with_leader(|leader| {
+            let sharing = &leader.sharing;
+            let all = sharing
+                .slices_of(key)
+                .chain(sharing.naming(key))
+                .chain([key]);
+            all.cloned().collect()
+        });
+        all.unwrap_or_default()
+    }
+
+    /// A load balancer is about to write these ports of the Service of a group into its EndpointSlice; until
+    /// [`offer_ended`](Self::offer_ended) the group has them as offers of it. No-op on a standby.
+    pub fn begin_offer(&self, group: &Key, lb: &Key, ports: &[String]) {
+        self.with_leader(|leader| leader.offers.begin(group, lb, ports));
+    }
+
+    /// It has written them, or has given up.
+    pub fn offer_ended(&self, group: &Key, lb: &Key) {
+        self.with_leader(|leader| leader.offers.end(group, lb));
+    }
+
+    /// The write of its EndpointSlice, decided from the copy of this version, was not answered: the API server may do it yet. Until the
+    /// copy has changed, or the API server can no longer do it, the ports remain offered. No-op on a standby.
+    pub fn doubt_offer(&self, group: &Key, lb: &Key, version: Version) {
+        let now = Instant::now();
+        let doubted = self.with_leader(|leader| leader.offers.doubt(group, lb, version, now));
+        if doubted.is_some() {
+            self.queues.lbs.add_after(group.clone(), WRITE_LIFETIME);
+        }
     }
 
     /// The Bound records of a load balancer, also those that another one of its group owns; empty on a standby.
@@ -140,6 +190,51 @@ impl Index {
             may_join
         })
         .unwrap_or(false)
+    }
+
+    /// The write by which a load balancer was to name an address, decided from its copy of this version, was not answered: the API server
+    /// may do it yet. Until its copy has changed, or the API server can no longer do it, the address is not released. No-op on a standby.
+    pub fn doubt_join(&self, addr: IpAddr, lb: &Key, version: Version) {
+        let now = Instant::now();
+        self.with_leader(|leader| leader.joining.doubt(addr, lb, version, now));
+    }
+
+    /// The release of an address is about to be sent. False if another load balancer is about to share it, or may be; false on a standby.
+    pub fn begin_release(&self, addr: IpAddr) -> bool {
+        let now = Instant::now();
+        let (is_free, again) = self
+            .with_leader(|leader| {
+                // The write may be done, and the index not know it yet.
+                let is_same = |lb: &Key, version| {
+                    let now = self.stores.lbs.entry(lb);
+                    let has_joined = |it: &Entry<Lb>| {
+                        it.value.as_valid().and_then(status::allocated_addr) == Some(addr)
+                    };
+                    let before = now.as_ref().map(|it| it.stamp.version);
+                    before.unwrap_or_default() == version || now.is_some_and(|it| has_joined(&it))
+                };
+                let doubt = leader.joining.doubt_until(addr, is_same, now);
+                let is_free = !leader.joining.delay_release(addr) && doubt.is_none();
+                if is_free {
+                    leader.releasing.insert(addr);
+                    leader.settled.remove(&addr);
+                }
+                let record = leader.ledger.record(addr);
+                (is_free, doubt.zip(record))
+            })
+            .unwrap_or_default();
+        if let Some((until, record)) = again {
+            for id in [&record.spec.owner.id, &record.spec.address_of()] {
+                let lbs = &self.queues.lbs;
+                lbs.add_after(cached::key(id), until.saturating_duration_since(now));
+            }
+        }
+        is_free
+    }
+
+    /// The release has been answered, or was given up. No-op on a standby.
+    pub fn release_ended(&self, addr: IpAddr) {
+        self.with_leader(|leader| leader.releasing.remove(&addr));
     }
 
     /// Whether no release of an address can be under way: its record was written since the last one was sent, or since this term began.

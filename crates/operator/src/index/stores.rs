@@ -47,6 +47,9 @@ impl Stores {
         self.services.for_each(|key, service| {
             index.set_service(key, Some(service));
         });
+        self.slices.for_each(|key, slice| {
+            index.set_slice(key, Some(slice));
+        });
         index
     }
 

@@ -149,7 +149,7 @@ impl Registration {
                 store.written(&key, stamp, convert(found.0));
             }
             Ok(None) => {
-                store.forget(&key, known);
+                store.absent(&key, known);
             }
             Err(error) => {
                 return Err(ReadError {

@@ -86,7 +86,7 @@ impl Secrets {
         let known = store.version(key);
         match bounded(self.api.get_opt(&key.name)).await {
             Ok(Some(secret)) => Ok(learn(store, key, secret)),
-            Ok(None) => Ok(store.forget(key, known)),
+            Ok(None) => Ok(store.absent(key, known)),
             Err(error) => Err(error_of(key, error)),
         }
     }

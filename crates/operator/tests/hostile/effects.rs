@@ -4,7 +4,9 @@ use std::net::IpAddr;
 
 use harvester_lb_api::IPAllocation;
 use harvester_lb_core::cached::Allocation;
-use harvester_lb_core::dhcp::record::LeaseRecord;
+use harvester_lb_core::dhcp::Mode;
+use harvester_lb_core::dhcp::record::{LeaseRecord, LeaseSpec};
+use harvester_lb_core::dhcp::serving::{Serving, serving};
 use harvester_lb_ipam::{Micros, import};
 use harvester_lb_object::Key;
 
@@ -41,9 +43,27 @@ pub(crate) fn is_lease_of_its_name(scene: &mut Scene, key: &Key, record: &LeaseR
         matches!(&again, Allocation::Lease(again) if again.spec == *spec),
         "{again:?} from {spec:?}"
     );
+    is_served_until_its_expiry(spec);
     let address = spec.phase.lease().map(|lease| lease.address.into());
     scene.leader.set_lease(spec, true);
     assert!(address.is_none_or(|address| scene.leader.is_leased(address)));
     scene.leader.set_lease(spec, false);
     assert!(!address.is_some_and(|address| scene.leader.is_leased(address)));
+}
+
+/// DHC-3: whatever the record says, no address is served after the expiry of its lease.
+fn is_served_until_its_expiry(spec: &LeaseSpec) {
+    for mode in [Mode::KubeVip, Mode::Builtin] {
+        for now in [Micros(0), Micros(1_770_000_000_000_000), Micros(i64::MAX)] {
+            match serving(mode, Some(spec), false, now) {
+                Serving::Leased(address, until) => {
+                    assert!(until.is_none_or(|until| until > now), "{spec:?}");
+                    let lease = spec.phase.lease();
+                    assert_eq!(lease.map(|lease| lease.address), Some(address), "{spec:?}");
+                }
+                Serving::Waiting(why, _) => assert!(!why.is_empty()),
+                Serving::KubeVip(_) => assert_eq!(mode, Mode::KubeVip),
+            }
+        }
+    }
 }

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::scene::{LOUD, Scene, targets};
 
 /// Objects of each kind in a test run.
-pub(crate) const OBJECTS: usize = 300;
+pub(crate) const OBJECTS: usize = 1_000;
 /// The same in the soak.
 pub(crate) const SOAK: usize = 400_000;
 /// Number of objects after which the bystanders' state is reset, so that one object's effect does not hide another's.

@@ -1,7 +1,9 @@
 //! The bystanders: a pool and valid load balancers that hold, have reserved and wait for an address, and the ledger's
 //! decisions about them.
 
-use harvester_lb_api::{IPPool, LoadBalancer};
+use std::net::IpAddr;
+
+use harvester_lb_api::{IPPool, LoadBalancer, keys};
 use harvester_lb_core::cached::{self, Pool};
 use harvester_lb_core::spec;
 use harvester_lb_fixtures::{
@@ -9,7 +11,8 @@ use harvester_lb_fixtures::{
 };
 use harvester_lb_hostile::Targets;
 use harvester_lb_ipam::{
-    Decision, Ledger, Micros, Owner, Phase, PoolName, Record, RecordSpec, Request, Settings,
+    Decision, Explanation, Ledger, Micros, Owner, Phase, PoolName, Record, RecordSpec, Request,
+    Settings, WaitReason,
 };
 use harvester_lb_object::Key;
 use harvester_lb_object::Version;
@@ -25,14 +28,24 @@ pub(crate) const HELD: &str = "10.200.0.9";
 const UID: &str = "0a1b2c3d-0000-4000-8000-00000000000f";
 const NOW: Micros = Micros(1_770_000_000_000_000);
 
+/// What the pool of the hostile load balancers excludes.
+const EXCLUDED: [&str; 2] = ["10.66.0.12", "10.66.0.13"];
+
 /// Values of the bystanders that the hostile objects use.
 pub(crate) fn targets() -> Targets {
     let text = |all: &[&str]| all.iter().map(ToString::to_string).collect();
     Targets {
         namespaces: text(&[CALM, LOUD]),
-        names: text(&["holds", "promised", "waits", "a"]),
+        names: text(&["holds", "promised", "waits", "a", "b", "lb1", "lb2"]),
         uids: text(&[UID, "u-promised"]),
-        addresses: text(&[HELD, "10.200.0.10", "10.200.0.1", "10.201.0.2", "10.66.0.9"]),
+        addresses: text(&[
+            HELD,
+            "10.200.0.10",
+            "10.200.0.1",
+            "10.201.0.2",
+            "10.66.0.9",
+            "10.66.0.12",
+        ]),
         pools: text(&["calm", "calm-full", "loud", "a"]),
         subnets: text(&[
             "10.200.0.0/24",
@@ -54,10 +67,11 @@ pub(crate) fn calm_lb(name: &str, uid: &str, pool: &str) -> LoadBalancer {
     object(stored(load_balancer(CALM, name, uid, &spec), uid, 5))
 }
 
-/// A cached pool.
-pub(crate) fn pool(name: &str, subnet: &str) -> Pool {
-    let pool = stored(fixtures::pool(name, &[range(subnet)]), "u-pool", 5);
-    Pool::valid(object::<IPPool>(pool))
+/// A cached pool that excludes addresses.
+fn pool(name: &str, subnet: &str, excluded: &[&str]) -> Pool {
+    let mut pool = fixtures::pool(name, &[range(subnet)]);
+    pool["metadata"]["annotations"] = json!({keys::ANNOTATION_EXCLUDE: excluded.join(",")});
+    Pool::valid(object::<IPPool>(stored(pool, "u-pool", 5)))
 }
 
 /// The leader state with the bystanders.
@@ -70,12 +84,12 @@ pub(crate) struct Scene {
 impl Scene {
     pub(crate) fn new() -> Self {
         let mut leader = LeaderState::new(Ledger::new(Settings::default()));
-        for (name, subnet) in [
-            ("calm", "10.200.0.0/24"),
-            ("calm-full", "10.201.0.2/32"),
-            ("loud", "10.66.0.0/28"),
+        for (name, subnet, excluded) in [
+            ("calm", "10.200.0.0/24", &[][..]),
+            ("calm-full", "10.201.0.2/32", &[]),
+            ("loud", "10.66.0.0/28", &EXCLUDED),
         ] {
-            leader.set_pool(&Key::new("", name), &pool(name, subnet));
+            leader.set_pool(&Key::new("", name), &pool(name, subnet, excluded));
         }
         leader.observe(bound(HELD, "calm", CALM, "holds", UID));
         leader.observe(bound("10.201.0.2", "calm-full", CALM, "other", "u-other"));
@@ -124,19 +138,39 @@ impl Scene {
         assert_eq!(self.ask(), self.answers);
     }
 
-    /// Allocates an address and stores its record as the API server would. Returns the message for the user.
-    pub(crate) fn allocate(&mut self, request: &Request, version: u64) -> String {
+    /// Allocates an address and stores its record as the API server would. An address is none that its pool excludes, and the one that
+    /// is requested, unless the load balancer has it already (EXC-2, REQ-3).
+    ///
+    /// # Errors
+    /// Reason and explanation of a load balancer that waits.
+    pub(crate) fn allocate(
+        &mut self,
+        request: &Request,
+        version: u64,
+    ) -> Result<IpAddr, (WaitReason, Explanation)> {
         let decision = self.leader.ledger.decide(request, NOW);
         let spec = match decision {
-            Decision::Held { grant, .. } => return grant.addr.to_string(),
+            Decision::Held { grant, .. } => return Ok(grant.addr),
             Decision::Take { spec, .. } => spec,
             Decision::Adopt { record, .. } => record.spec,
-            Decision::Wait { explanation, .. } => return explanation.to_string(),
+            Decision::Wait {
+                reason,
+                explanation,
+                ..
+            } => return Err((reason, explanation)),
         };
-        let address = spec.addr.to_string();
+        let addr = spec.addr;
+        if !request.names(addr) {
+            assert!(
+                request.requested.is_none_or(|requested| requested == addr),
+                "{request:?} gets {addr}"
+            );
+            let is_excluded = &*spec.pool == "loud" && EXCLUDED.contains(&&*addr.to_string());
+            assert!(!is_excluded, "{request:?} gets {addr}, which is excluded");
+        }
         let version = Version(version);
         self.leader.observe(Record { spec, version });
-        address
+        Ok(addr)
     }
 
     /// Deletes a load balancer and releases all its addresses.
@@ -156,12 +190,12 @@ impl Scene {
     }
 
     /// Whether this address can be allocated to a load balancer.
-    pub(crate) fn is_free(&mut self, address: std::net::IpAddr) -> bool {
+    pub(crate) fn is_free(&mut self, address: IpAddr) -> bool {
         let prefix = if address.is_ipv4() { 32 } else { 128 };
         let name = PoolName::from("only-this");
         self.leader.set_pool(
             &Key::new("", &name),
-            &pool(&name, &format!("{address}/{prefix}")),
+            &pool(&name, &format!("{address}/{prefix}"), &[]),
         );
         let mut request = spec::request(&calm_lb("asks", "u-asks", &name));
         // Of cluster type: the address may be one of IPv6 (BE-7).

@@ -1,4 +1,6 @@
-//! Checks of what is told: the message about an undecodable object, and the status of a load balancer.
+//! Checks of what is told: the message about an undecodable object, the status of a load balancer, and which reasons occur at all.
+
+use std::collections::BTreeMap;
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_core::details;
@@ -8,6 +10,26 @@ use harvester_lb_object::Key;
 use harvester_load_balancer::controllers::invalid_object;
 
 pub(crate) const NOW: &str = "2026-06-01T00:00:00Z";
+
+/// How many objects were told each reason.
+#[derive(Default)]
+pub(crate) struct Reasons(BTreeMap<&'static str, usize>);
+
+impl Reasons {
+    /// Counts an object that was told this.
+    pub(crate) fn add(&mut self, reason: &'static str) {
+        *self.0.entry(reason).or_default() += 1;
+    }
+
+    /// Checks that the objects have reached what says each of these: one in a thousand of them at least.
+    pub(crate) fn include(&self, all: &[&str], objects: usize) {
+        eprintln!("{:?}", self.0);
+        for reason in all {
+            let count = self.0.get(reason).copied().unwrap_or_default();
+            assert!(count >= objects / 1_000, "{reason}: {count} of {objects}");
+        }
+    }
+}
 
 /// Checks the message about an undecodable object: it names the object, the field and the error.
 pub(crate) fn is_named(kind: &str, key: &Key, error: &str) {

@@ -6,7 +6,8 @@ use harvester_lb_fixtures::{listeners, manual_release};
 use harvester_lb_object::Key;
 use serde_json::{Value, json};
 
-use super::api::{By, Kind, Server};
+use super::api::{By, Server};
+use super::kind::Kind;
 use super::leases::{self, LeaseAct};
 use super::specs::{
     ADDRESSES, Asked, LBS, LbSpec, POOLS, Ranges, Scope, VMIS, draw_pool, interfaces, lb_key,

@@ -1,10 +1,9 @@
 //! The outcomes of a request: answered, refused, lost before or after its application, or applied late.
 
-use serde_json::{Value, json};
-
-use super::api::{Answer, By, Call, Kind, Verb};
+use super::api::{Answer, By};
+use super::call::Call;
 use super::failure::Failure;
-use super::process::{InjectedDefect, State};
+use super::process::State;
 use super::simulation::{Simulation, say};
 
 impl Simulation {
@@ -57,7 +56,7 @@ impl Simulation {
             open.answer(&Answer::failure(code, reason, "not now"));
         } else {
             let answer = match self.defect {
-                Some(defect) => self.apply_twisted(&open.call, defect),
+                Some(defect) => defect.answers(&mut self.server, &open.call),
                 None => self.server.apply(&open.call, by),
             };
             say!(self, "  [{at}] {} -> {}", open.call.describe(), answer.code);
@@ -65,34 +64,6 @@ impl Simulation {
             self.spread()?;
         }
         self.drive(at, nth).await
-    }
-
-    /// Applies a request as an operator with the injected defect would send it.
-    fn apply_twisted(&mut self, call: &Call, defect: InjectedDefect) -> Answer {
-        let mut call = call.clone();
-        let not_found = || Answer::failure(404, "NotFound", "not found");
-        match (defect, call.kind, &mut call.verb) {
-            (InjectedDefect::NoVersions, _, Verb::Merge(patch)) => {
-                patch["metadata"]["resourceVersion"] = Value::Null;
-            }
-            (InjectedDefect::NoVersions, _, Verb::Delete(options)) => *options = json!({}),
-            (InjectedDefect::Overwrites, Kind::Record, Verb::Create(object))
-                if self.server.get(Kind::Record, &call.key).is_some() =>
-            {
-                call.verb = Verb::Merge(json!({"spec": object["spec"]}));
-            }
-            (InjectedDefect::Hasty, Kind::Lb, Verb::Get) => return not_found(),
-            (InjectedDefect::Blind, Kind::Service, Verb::Delete(_)) => {
-                let done = Call {
-                    verb: Verb::Get,
-                    ..call
-                };
-                return self.server.apply(&done, By::Operator);
-            }
-            (InjectedDefect::Forgetful, Kind::Pool, Verb::Json(_)) => call.verb = Verb::Get,
-            _ => {}
-        }
-        self.server.apply(&call, By::Operator)
     }
 
     pub(crate) fn lag(&mut self, call: Call) {

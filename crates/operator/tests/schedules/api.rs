@@ -8,140 +8,13 @@ use harvester_lb_object::Key;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// A kind of object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    Lb,
-    Pool,
-    Record,
-    Service,
-    Slice,
-    Vmi,
-    Vm,
-    Node,
-}
+use super::call::{Call, Seen, Verb};
+use super::kind::Kind;
 
-impl Kind {
-    pub(crate) const ALL: [Self; 8] = [
-        Self::Lb,
-        Self::Pool,
-        Self::Record,
-        Self::Service,
-        Self::Slice,
-        Self::Vmi,
-        Self::Vm,
-        Self::Node,
-    ];
-
-    fn of_plural(plural: &str) -> Option<Self> {
-        Some(match plural {
-            "loadbalancers" => Self::Lb,
-            "ippools" => Self::Pool,
-            "ipallocations" => Self::Record,
-            "services" => Self::Service,
-            "endpointslices" => Self::Slice,
-            "virtualmachineinstances" => Self::Vmi,
-            "virtualmachines" => Self::Vm,
-            "nodes" => Self::Node,
-            _ => return None,
-        })
-    }
-
-    fn type_meta(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Lb => ("loadbalancer.harvesterhci.io/v1beta1", "LoadBalancer"),
-            Self::Pool => ("loadbalancer.harvesterhci.io/v1beta1", "IPPool"),
-            Self::Record => ("loadbalancer.harvesterhci.io/v1beta1", "IPAllocation"),
-            Self::Service => ("v1", "Service"),
-            Self::Slice => ("discovery.k8s.io/v1", "EndpointSlice"),
-            Self::Vmi => ("kubevirt.io/v1", "VirtualMachineInstance"),
-            Self::Vm => ("kubevirt.io/v1", "VirtualMachine"),
-            Self::Node => ("v1", "Node"),
-        }
-    }
-}
-
-/// What a request asks for.
-#[derive(Clone, Debug)]
-pub(crate) enum Verb {
-    Get,
-    /// All objects of the kind.
-    List,
-    Create(Value),
-    Merge(Value),
-    Json(Value),
-    Delete(Value),
-}
-
-/// A request as it arrived.
-#[derive(Clone, Debug)]
-pub(crate) struct Call {
-    pub(crate) verb: Verb,
-    pub(crate) kind: Kind,
-    pub(crate) key: Key,
-}
-
-impl Call {
-    /// Reads a request.
-    pub(crate) fn parse(method: &str, path: &str, content_type: &str, body: &[u8]) -> Self {
-        let mut parts = path.trim_matches('/').split('/');
-        let rest: Vec<&str> = match parts.next() {
-            Some("api") => parts.skip(1).collect(),
-            Some("apis") => parts.skip(2).collect(),
-            _ => panic!("no path of the API: {path}"),
-        };
-        let (namespace, rest) = match rest.as_slice() {
-            ["namespaces", namespace, rest @ ..] => (*namespace, rest),
-            rest => ("", rest),
-        };
-        let kind = Kind::of_plural(rest[0]).unwrap_or_else(|| panic!("unknown kind: {path}"));
-        let json = || -> Value {
-            if body.is_empty() {
-                Value::Null
-            } else {
-                serde_json::from_slice(body).unwrap()
-            }
-        };
-        let verb = match (method, content_type) {
-            ("GET", _) if rest.len() == 1 => Verb::List,
-            ("GET", _) => Verb::Get,
-            ("POST", _) => Verb::Create(json()),
-            ("DELETE", _) => Verb::Delete(json()),
-            ("PATCH", "application/merge-patch+json") => Verb::Merge(json()),
-            ("PATCH", "application/json-patch+json") => Verb::Json(json()),
-            _ => panic!("not understood: {method} {path} {content_type}"),
-        };
-        let name = match &verb {
-            Verb::Create(object) => object["metadata"]["name"].as_str().unwrap(),
-            Verb::List => "",
-            _ => rest[1],
-        };
-        let key = Key::new(namespace, name);
-        Self { verb, kind, key }
-    }
-
-    pub(crate) fn is_write(&self) -> bool {
-        !matches!(self.verb, Verb::Get | Verb::List)
-    }
-
-    /// The request in a line of a trace.
-    pub(crate) fn describe(&self) -> String {
-        let (verb, body) = match &self.verb {
-            Verb::Get => ("get", String::new()),
-            Verb::List => ("list", String::new()),
-            Verb::Create(object) => {
-                let without = ["apiVersion", "kind"];
-                let mut object = object.clone();
-                if let Some(map) = object.as_object_mut() {
-                    map.retain(|k, _| !without.contains(&k.as_str()));
-                }
-                ("create", object.to_string())
-            }
-            Verb::Merge(patch) | Verb::Json(patch) => ("patch", patch.to_string()),
-            Verb::Delete(options) => ("delete", options["preconditions"].to_string()),
-        };
-        format!("{verb} {:?} {} {body}", self.kind, self.key)
-    }
+/// The resource version of an object.
+pub(crate) fn version(object: &Value) -> u64 {
+    let version = object["metadata"]["resourceVersion"].as_str();
+    version.unwrap().parse().unwrap()
 }
 
 /// Who made a change.
@@ -167,6 +40,8 @@ pub(crate) struct Event {
     /// The last state of a deleted object, with the resource version of its deletion.
     pub(crate) last: Option<Rc<Value>>,
     pub(crate) by: By,
+    /// If it was by the operator: how far its watches had got when it sent the request.
+    pub(crate) seen: Option<Seen>,
 }
 
 /// An answer: status code and body.
@@ -243,7 +118,18 @@ impl Server {
 
     /// Does what a request asks for.
     pub(crate) fn apply(&mut self, call: &Call, by: By) -> Answer {
-        let Call { verb, kind, key } = call;
+        let earlier = self.events.len();
+        let answer = self.answer(call, by);
+        for event in &mut self.events[earlier..] {
+            event.seen = Some(call.seen);
+        }
+        answer
+    }
+
+    fn answer(&mut self, call: &Call, by: By) -> Answer {
+        let Call {
+            verb, kind, key, ..
+        } = call;
         let (kind, present) = (*kind, self.get(call.kind, key).cloned());
         if matches!(verb, Verb::List) {
             let all = self.all(kind).values();
@@ -383,6 +269,7 @@ impl Server {
             after: None,
             last: Some(Rc::new(last)),
             by,
+            seen: None,
         });
         true
     }
@@ -411,6 +298,7 @@ impl Server {
             after: (!finalized).then(|| Rc::clone(&object)),
             last: finalized.then(|| Rc::clone(&object)),
             by,
+            seen: None,
         });
         object
     }

@@ -7,8 +7,10 @@ use harvester_lb_audit::{Cluster, Finding, Snapshot, audit};
 use k8s_openapi::api::discovery::v1::Endpoint;
 use serde::de::DeserializeOwned;
 
-use super::api::{Kind, Server};
+use super::api::Server;
 use super::failure::{Failure, must};
+use super::kind::Kind;
+use super::leases;
 
 /// Checks the steady state. `released`: addresses whose IPAllocation was released by hand, which two Services may show.
 pub(crate) fn judge(server: &Server, released: &BTreeSet<String>) -> Result<(), Failure> {
@@ -38,14 +40,29 @@ pub(crate) fn judge(server: &Server, released: &BTreeSet<String>) -> Result<(), 
     backends_healthy(&snapshot)
 }
 
-/// DHC-1: the Service of a load balancer with a valid lease has its address, unless another rule forbids one.
+/// DHC-1: the Service of a load balancer with a valid lease has its address, unless another rule forbids one. DHC-3: it has not that of
+/// a lease that is over.
 fn leases_are_served(snapshot: &Snapshot) -> Result<(), Failure> {
     for record in &snapshot.records {
         let (spec, lease) = (&record.spec, record.spec.lease.as_ref());
         let expires_at = lease.and_then(|lease| lease.expires_at.as_deref());
-        let is_valid = spec.phase == Phase::Bound && expires_at.is_none_or(|at| at > "2050");
+        let is_over = expires_at == Some(leases::OVER);
         let is_readable = lease.is_some_and(|lease| lease.hardware_address.contains(':'));
-        if !is_valid || !is_readable {
+        if spec.phase != Phase::Bound || !is_readable {
+            continue;
+        }
+        let service = snapshot.services.iter().find(|service| {
+            service.metadata.namespace.as_deref() == Some(&*spec.owner.namespace)
+                && service.metadata.name.as_deref() == Some(&*spec.owner.name)
+        });
+        let asked = service.and_then(|it| it.spec.as_ref()?.load_balancer_ip.as_deref());
+        must!(
+            "DHC-3",
+            !is_over || asked != Some(&*spec.address),
+            "the lease of {} is over, and its Service asks for {asked:?}",
+            spec.owner.name
+        );
+        if is_over {
             continue;
         }
         let lb = snapshot.load_balancers.iter().find(|lb| {
@@ -59,11 +76,6 @@ fn leases_are_served(snapshot: &Snapshot) -> Result<(), Failure> {
         if lb.is_none() || !reason.is_some_and(|it| FOLLOWED.contains(&it)) {
             continue;
         }
-        let service = snapshot.services.iter().find(|service| {
-            service.metadata.namespace.as_deref() == Some(&*spec.owner.namespace)
-                && service.metadata.name.as_deref() == Some(&*spec.owner.name)
-        });
-        let asked = service.and_then(|it| it.spec.as_ref()?.load_balancer_ip.as_deref());
         must!(
             "DHC-1",
             asked == Some(&*spec.address),
@@ -76,7 +88,7 @@ fn leases_are_served(snapshot: &Snapshot) -> Result<(), Failure> {
 }
 
 /// Reasons of the condition Ready of a load balancer whose endpoints follow its spec.
-const FOLLOWED: [&str; 5] = [
+pub(crate) const FOLLOWED: [&str; 5] = [
     "Ready",
     "WaitingForExternalIP",
     "NoBackend",

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use fastrand::Rng;
 use serde_json::Value;
 
-use super::api::{By, Event, Kind};
+use super::api::{By, Event};
+use super::kind::Kind;
 
 /// kube-vip's state of a Service.
 #[derive(Default)]

@@ -9,6 +9,7 @@ use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_load_balancer::index::queues::Singleton;
 
+use super::call::Seen;
 use super::failure::Failure;
 use super::process::{Process, State, Work};
 use super::simulation::{Simulation, say};
@@ -26,7 +27,12 @@ impl Simulation {
     /// Runs a task until it waits for a response or is done.
     pub(crate) async fn drive(&mut self, at: usize, nth: usize) -> Result<(), Failure> {
         let number = self.processes[at].tasks[nth].number;
-        self.wire.sender(number);
+        let process = &self.processes[at];
+        let seen = Seen {
+            at_begin: process.tasks[nth].seen,
+            at_sending: process.seen,
+        };
+        self.wire.sender(number, seen);
         for _ in 0..8 {
             let future = &mut self.processes[at].tasks[nth].future;
             let polled = poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await;

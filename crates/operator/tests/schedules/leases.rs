@@ -6,7 +6,8 @@ use harvester_lb_api::keys;
 use harvester_lb_object::Key;
 use serde_json::{Value, json};
 
-use super::api::{By, Kind, Server};
+use super::api::{By, Server};
+use super::kind::Kind;
 use super::specs::lb_key;
 
 /// Expiry of a lease that is valid, and of one that is over.
@@ -111,6 +112,11 @@ fn lease(is_endless: bool, expires_at: &str) -> Value {
         expires_at.into()
     };
     json!({"server": "10.77.0.1", "renewAt": time, "rebindAt": time, "expiresAt": time})
+}
+
+/// Makes the lease of a record endless.
+pub(crate) fn make_endless(record: &mut Value) {
+    json_patch::merge(&mut record["spec"], &json!({"lease": lease(true, VALID)}));
 }
 
 /// An address that no pool has.

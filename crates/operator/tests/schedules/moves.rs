@@ -8,8 +8,9 @@ use harvester_load_balancer::controllers::waiting_messages;
 use harvester_load_balancer::index::queues::Singleton;
 use serde_json::json;
 
-use super::api::{By, Kind};
+use super::api::By;
 use super::failure::Failure;
+use super::kind::Kind;
 use super::leases;
 use super::process::{Link, Process, State, Work};
 use super::simulation::{Simulation, say};

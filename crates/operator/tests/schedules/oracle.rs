@@ -1,6 +1,12 @@
 //! Invariants after every change, written naively from the rules: the oracle reads the stored objects and does not use the
 //! operator's own state. Here: what it keeps; what a change means to it is in one module per kind of object.
 
+#[path = "oracle/allocations.rs"]
+mod allocations;
+#[path = "oracle/groups.rs"]
+mod groups;
+#[path = "oracle/history.rs"]
+mod history;
 #[path = "oracle/leases.rs"]
 mod leases;
 #[path = "oracle/load_balancers.rs"]
@@ -11,14 +17,19 @@ mod objects;
 mod records;
 #[path = "oracle/services.rs"]
 mod services;
+#[path = "oracle/wiring.rs"]
+mod wiring;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use harvester_lb_object::Key;
+use history::History;
 use objects::{Lb, Record, Shown};
+use wiring::Wiring;
 
-use super::api::{Event, Kind};
+use super::api::Event;
 use super::failure::Failure;
+use super::kind::Kind;
 
 /// The state from which the rules are checked.
 #[derive(Default)]
@@ -26,6 +37,10 @@ pub(crate) struct Oracle {
     lbs: BTreeMap<Key, Lb>,
     records: BTreeMap<String, Record>,
     services: BTreeMap<Key, Shown>,
+    wiring: Wiring,
+    /// Load balancers that the operator has told that they are served, and of which nobody has asked anything else since.
+    settled: BTreeSet<Key>,
+    history: History,
     /// Load balancers whose EndpointSlice has changed.
     slices_changed: BTreeSet<Key>,
     /// Addresses whose IPAllocations a user has edited or deleted: their rules are not checked.
@@ -47,6 +62,10 @@ impl Oracle {
     /// Applies a change and checks the rules.
     pub(crate) fn event(&mut self, event: &Event) -> Result<(), Failure> {
         self.events += 1;
+        if matches!(event.kind, Kind::Service | Kind::Slice) {
+            self.wired(event)?;
+        }
+        self.history.note(event);
         match event.kind {
             Kind::Lb => self.lb(event),
             Kind::Record => self.record(event),

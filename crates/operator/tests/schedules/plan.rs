@@ -42,6 +42,10 @@ impl Plan {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let style = Style::draw(&mut rng);
+        let mut of_group = Rng::with_seed(!seed);
+        if of_group.u8(..6) == 0 {
+            return Self::of_group(&mut of_group, style);
+        }
         let lbs = rng.usize(2..=5);
         let pools = rng.usize(1..=2) + usize::from(rng.u8(..8) == 0);
         // Half of the plans use features of later versions.

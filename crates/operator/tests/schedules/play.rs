@@ -8,11 +8,13 @@ use harvester_lb_ipam::PoolName;
 use harvester_lb_object::Key;
 use serde_json::Value;
 
-use super::api::{Kind, Objects};
+use super::api::Objects;
 use super::at_rest;
+use super::defects::InjectedDefect;
 use super::failure::Failure;
+use super::kind::Kind;
 use super::plan::Plan;
-use super::process::{InjectedDefect, Process, Shared, State};
+use super::process::{Process, Shared, State};
 use super::simulation::{Simulation, say};
 use super::statistics::Statistics;
 use super::wire::Wire;

@@ -15,10 +15,11 @@ use harvester_load_balancer::metrics::{Metrics, ProbeMetrics};
 use kube::Client;
 use tokio::runtime::{Builder, Runtime};
 
+use super::defects::InjectedDefect;
 use super::failure::Failure;
 use super::plan::Plan;
 use super::play;
-use super::process::{InjectedDefect, Shared};
+use super::process::Shared;
 use super::regressions::regressions;
 use super::sent::Sent;
 use super::statistics::Statistics;
@@ -181,7 +182,9 @@ pub(crate) fn play_with_defects(most: u64) {
     for defect in InjectedDefect::ALL {
         let seen = (0..most).find_map(|seed| {
             let outcome = player.play_with(&Plan::draw(seed), seed, Some(defect), false);
-            outcome.0.err().map(|failure| (seed, failure))
+            let failure = outcome.0.err()?;
+            let is_it = defect.breaks().is_none_or(|rule| rule == failure.rule);
+            is_it.then_some((seed, failure))
         });
         let Some((seed, failure)) = seen else {
             panic!("{defect:?} is not seen in {most} schedules");

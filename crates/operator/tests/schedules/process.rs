@@ -40,17 +40,31 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::api::{self, Kind, Server};
+use super::api::{self, Server};
+use super::call::Positions;
+use super::defects::InjectedDefect;
+use super::kind::Kind;
 
 /// An undelivered event of a watch.
 enum Item {
     ListBegins,
     Listed(Rc<Value>),
-    ListEnds,
+    /// With the resource version of the list.
+    ListEnds(u64),
     Applied(Rc<Value>),
     Deleted(Rc<Value>),
     /// The response to a live read after a list.
     Found(Key, Version, Option<Rc<Value>>),
+}
+
+impl Item {
+    fn object(&mut self) -> Option<&mut Rc<Value>> {
+        match self {
+            Self::ListBegins | Self::ListEnds(_) => None,
+            Self::Listed(object) | Self::Applied(object) | Self::Deleted(object) => Some(object),
+            Self::Found(_, _, object) => object.as_mut(),
+        }
+    }
 }
 
 /// The watch of one kind.
@@ -100,6 +114,8 @@ type Outcome = Result<Requeue, WriteError>;
 pub(crate) struct Task {
     pub(crate) number: u64,
     pub(crate) work: Work,
+    /// How far the watches had got at its beginning.
+    pub(crate) seen: Positions,
     pub(crate) future: Pin<Box<dyn Future<Output = Outcome>>>,
 }
 
@@ -130,45 +146,6 @@ pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
 }
 
-/// An injected defect, which the oracle must find.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum InjectedDefect {
-    /// Patches and deletions carry no resource version (IPA-5).
-    NoVersions,
-    /// An existing IPAllocation is overwritten (ALC-8).
-    Overwrites,
-    /// An object that a list lacks counts as deleted, and a live read returns 404 (IPA-3).
-    Hasty,
-    /// Changes of a kind update the store and queue nothing.
-    Deaf(Kind),
-    /// Writes of pool statuses are dropped and reported as done.
-    Forgetful,
-    /// Deletions of Services are dropped and reported as done (REL-3).
-    Blind,
-    /// Detail conditions are written as soon as they change.
-    Hurried,
-    /// A Service whose changed address kube-vip ignores is not recreated (REL-4).
-    Patient,
-}
-
-impl InjectedDefect {
-    pub(crate) const ALL: [Self; 13] = [
-        Self::NoVersions,
-        Self::Overwrites,
-        Self::Hasty,
-        Self::Deaf(Kind::Lb),
-        Self::Deaf(Kind::Pool),
-        Self::Deaf(Kind::Record),
-        Self::Deaf(Kind::Service),
-        Self::Deaf(Kind::Vmi),
-        Self::Deaf(Kind::Node),
-        Self::Forgetful,
-        Self::Blind,
-        Self::Hurried,
-        Self::Patient,
-    ];
-}
-
 /// A process of the operator. Context and gate are those of the current term.
 pub(crate) struct Process {
     pub(crate) ctx: Arc<Context>,
@@ -176,6 +153,8 @@ pub(crate) struct Process {
     pub(crate) state: State,
     pub(crate) tasks: Vec<Task>,
     watches: [Watch; 8],
+    /// How far the watch of each kind has got.
+    pub(crate) seen: Positions,
     /// Live reads to do after a list.
     pub(crate) unconfirmed: Vec<(Kind, Key, Version)>,
     /// Published Events that are not taken yet.
@@ -222,6 +201,7 @@ impl Process {
             state: State::Standby,
             tasks: Vec::new(),
             watches: Default::default(),
+            seen: Positions::default(),
             unconfirmed: Vec::new(),
             event_receiver,
             defect,
@@ -277,7 +257,7 @@ impl Process {
                 watch.queue.push_back(Item::Listed(Rc::clone(object)));
             }
         }
-        watch.queue.push_back(Item::ListEnds);
+        watch.queue.push_back(Item::ListEnds(server.revision));
     }
 
     /// An object has changed.
@@ -313,7 +293,17 @@ impl Process {
     }
 
     /// Hands an event to store and handler.
-    fn feed(&mut self, kind: Kind, item: Item) {
+    fn feed(&mut self, kind: Kind, mut item: Item) {
+        match &mut item {
+            Item::ListEnds(revision) => self.seen[kind as usize] = *revision,
+            Item::Applied(object) | Item::Deleted(object) => {
+                self.seen[kind as usize] = api::version(object);
+            }
+            _ => {}
+        }
+        if let (Some(defect), Some(object)) = (self.defect, item.object()) {
+            defect.hides(kind, object);
+        }
         let ctx = &*self.ctx;
         let stores = &ctx.index.stores;
         let defect = self.defect;
@@ -413,6 +403,7 @@ impl Process {
         self.tasks.push(Task {
             number,
             work,
+            seen: self.seen,
             future,
         });
     }
@@ -439,12 +430,13 @@ where
     let event: Event<DecodeGuard<K>> = match item {
         Item::ListBegins => Event::Init,
         Item::Listed(object) => Event::InitApply(decoded(&object)),
-        Item::ListEnds => Event::InitDone,
+        Item::ListEnds(_) => Event::InitDone,
         Item::Applied(object) => Event::Apply(decoded(&object)),
         Item::Deleted(object) => Event::Delete(decoded(&object)),
         Item::Found(key, known, found) => {
             let found = found.map(|object| decoded(&object));
-            watch::apply_live_read(&key, known, found, store, &convert, &handler);
+            let is_all = K::kind(&()) != "EndpointSlice";
+            watch::apply_live_read(&key, known, found, is_all, store, &convert, &handler);
             return watch::NeedsLiveRead::default();
         }
     };
@@ -454,7 +446,7 @@ where
 fn describe(item: &Item) -> String {
     let (what, object) = match item {
         Item::ListBegins => return "list begins".to_owned(),
-        Item::ListEnds => return "list ends".to_owned(),
+        Item::ListEnds(_) => return "list ends".to_owned(),
         Item::Found(key, ..) => return format!("found out about {key}"),
         Item::Listed(object) => ("listed", object),
         Item::Applied(object) => ("applied", object),

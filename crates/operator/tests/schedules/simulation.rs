@@ -5,12 +5,14 @@ use fastrand::Rng;
 use harvester_lb_controller_kit::events::QueuedEvent;
 
 use super::acts::Act;
-use super::api::{Call, Server};
+use super::api::Server;
+use super::call::Call;
+use super::defects::InjectedDefect;
 use super::failure::Failure;
 use super::kube_vip::KubeVip;
 use super::oracle::Oracle;
 use super::plan::{Plan, Style};
-use super::process::{InjectedDefect, Process, Shared};
+use super::process::{Process, Shared};
 use super::statistics::Statistics;
 use super::step::Step;
 use super::wire::Wire;

@@ -228,6 +228,9 @@ pub(crate) fn interfaces(address: u8) -> Value {
     json!([{"name": "default", "ipAddress": ip}])
 }
 
+/// What the addresses of machines begin with.
+pub(crate) const MACHINES: &str = "10.52.1.";
+
 pub(crate) fn machine_address(number: u8) -> String {
-    format!("10.52.1.{number}")
+    format!("{MACHINES}{number}")
 }

@@ -2,7 +2,7 @@
 
 use harvester_lb_object::Key;
 
-use super::api::Kind;
+use super::kind::Kind;
 
 /// A possible next step.
 #[derive(Clone, Debug)]

@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tower::BoxError;
 
-use super::api::{Answer, Call};
+use super::api::Answer;
+use super::call::{Call, Seen};
 use super::sent::Sent;
 
 type Answered = Result<Response<Body>, BoxError>;
@@ -48,6 +49,8 @@ impl Open {
 #[derive(Default)]
 struct Inner {
     sender: u64,
+    /// How far its watches have got.
+    seen: Seen,
     open: Vec<Open>,
     /// The recorded requests, if recording is on.
     sent: Option<Sent>,
@@ -58,9 +61,10 @@ struct Inner {
 pub(crate) struct Wire(Arc<Mutex<Inner>>);
 
 impl Wire {
-    /// Attributes the following requests to this task.
-    pub(crate) fn sender(&self, task: u64) {
-        self.0.lock().sender = task;
+    /// Attributes the following requests to this task of a process whose watches have got that far.
+    pub(crate) fn sender(&self, task: u64, seen: Seen) {
+        let mut inner = self.0.lock();
+        (inner.sender, inner.seen) = (task, seen);
     }
 
     /// The number of waiting requests of a task.
@@ -122,9 +126,10 @@ impl tower::Service<Request<Body>> for Wire {
         let body = body.collect_bytes().now_or_never().unwrap().unwrap();
         let content_type = head.headers.get(http::header::CONTENT_TYPE);
         let content_type = content_type.map_or("", |t| t.to_str().unwrap());
-        let call = Call::parse(head.method.as_str(), head.uri.path(), content_type, &body);
         let (answer, answered) = oneshot::channel();
         let mut inner = self.0.lock();
+        let (method, path) = (head.method.as_str(), head.uri.path());
+        let call = Call::parse(method, path, content_type, &body, inner.seen);
         if let Some(sent) = &mut inner.sent {
             let path = head.uri.path_and_query().map_or("", |path| path.as_str());
             sent.request(head.method.as_str(), path, &body);

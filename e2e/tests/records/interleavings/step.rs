@@ -1,14 +1,13 @@
 //! Events and conditions of a row.
 
-use anyhow::{Context, bail, ensure};
-use harvester_lb_api::{Phase, keys};
+use anyhow::Context;
+use harvester_lb_api::{API_VERSION, Phase, keys};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::announce;
-use harvester_lb_e2e::read::{allocated, endpoints};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{
     allocated_address, cluster_spec, for_namespace, listener, manual_release, of_guest, part,
-    removed_node, subnet, vm_spec,
+    removed_node, subnet, vm_spec, with,
 };
 use harvester_lb_testkit::eventually;
 use k8s_openapi::api::core::v1::Service;
@@ -30,6 +29,16 @@ pub enum Step {
     CreateVmLb(&'static str),
     /// One that has the Go operator's finalizers is created.
     CreateLegacyLb(&'static str),
+    /// One of VM type that shares the address of `a`, with this port, is created.
+    CreateSharingLb(&'static str, u16),
+    /// It asks for that no longer.
+    StopSharing(&'static str),
+    /// One of VM type whose address is leased is created.
+    CreateDhcpLb(&'static str),
+    /// The DHCP process has leased the address for it, or renewed the lease.
+    Lease(&'static str, u8),
+    /// The lease has expired.
+    ExpireLease(&'static str),
     /// A load balancer is deleted, and gone.
     DeleteLb(&'static str),
     /// A load balancer is deleted; nobody waits until it is gone.
@@ -81,6 +90,8 @@ pub enum Step {
 
     /// Its status and the IPAllocation have this address.
     Holds(&'static str, u8),
+    /// The IPAllocation is Bound to it.
+    Owns(&'static str, u8),
     /// It has some address.
     HoldsAny(&'static str),
     /// The IPAllocation is Released, and this was its last owner.
@@ -97,6 +108,8 @@ pub enum Step {
     NoSlice(&'static str),
     /// It is gone.
     Gone(&'static str),
+    /// The Service has ports of these names, and its EndpointSlice of that name has no others.
+    Carries(&'static str, &'static [&'static str]),
     /// Service and EndpointSlice have this port.
     PortIs(&'static str, u16),
     /// The EndpointSlice has these machines, by the last part of the address.
@@ -128,9 +141,12 @@ pub struct Place {
 }
 
 /// The annotation of a user on a Service.
-const NOTE: &str = "example.org/note";
+pub(super) const NOTE: &str = "example.org/note";
 /// A foreign finalizer.
 const KEPT: &str = "example.org/kept";
+/// Expiry of a lease that is valid, and of one that is not.
+const FUTURE: &str = "2100-01-01T00:00:00.000000Z";
+const PAST: &str = "2020-01-01T00:00:00.000000Z";
 const LATE: &str = "example.org/late";
 
 impl Place {
@@ -189,6 +205,30 @@ impl Step {
             }
             Self::CreateVmLb(name) => {
                 world.lb(ns, name, vm_spec("web")).await?;
+            }
+            Self::CreateSharingLb(name, port) => {
+                let metadata = json!({
+                    "namespace": ns, "name": name, "annotations": {keys::ANNOTATION_PRIMARY: "a"},
+                });
+                let listeners = [listener("http", "TCP", port.into(), 8080)];
+                let spec = with(vm_spec("web"), json!({"listeners": listeners}));
+                world.lb_with(metadata, spec).await?;
+            }
+            Self::StopSharing(name) => {
+                let patch = json!({"metadata": {"annotations": {keys::ANNOTATION_PRIMARY: null}}});
+                world.merge(&lbs, name, patch).await?;
+            }
+            Self::CreateDhcpLb(name) => {
+                let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+                world.lb(ns, name, spec).await?;
+            }
+            Self::Lease(name, host) => {
+                lease(world, ns, name, &at.ip(host), FUTURE).await?;
+            }
+            Self::ExpireLease(name) => {
+                let service = world.services(ns).get(name).await?;
+                let address = service.spec.and_then(|spec| spec.load_balancer_ip);
+                lease(world, ns, name, &address.context("no address")?, PAST).await?;
             }
             Self::CreateLegacyLb(name) => {
                 let metadata =
@@ -309,6 +349,9 @@ impl Step {
                 let owner = format!("{ns}/{name}");
                 record_is(world, &at.ip(host), Phase::Released, &owner).await?;
             }
+            Self::Owns(name, host) => {
+                record_is(world, &at.ip(host), Phase::Bound, &format!("{ns}/{name}")).await?;
+            }
             Self::NoManualRelease => world.manual_release_done(ns).await?,
             Self::Waits(name, reason) => {
                 world.lb_reason(ns, name, reason).await?;
@@ -323,82 +366,33 @@ impl Step {
         }
         Ok(())
     }
+}
 
-    /// Checks the condition once; an error if it does not hold.
-    async fn holds(&self, world: &World, at: &Place) -> anyhow::Result<()> {
-        let ns = &*at.ns;
-        let lbs = world.lbs(ns);
-        match *self {
-            Self::HoldsAny(name) => {
-                allocated(&lbs.get(name).await?).context("no address")?;
-            }
-            Self::Shows(name, host) => {
-                let service = world.services(ns).get(name).await?;
-                let shown = service.spec.and_then(|s| s.load_balancer_ip);
-                ensure!(shown == Some(at.ip(host)), "it shows {shown:?}");
-            }
-            Self::PortIs(name, port) => {
-                let service = world.services(ns).get(name).await?;
-                let ports = service.spec.and_then(|s| s.ports).unwrap_or_default();
-                ensure!(ports.iter().all(|p| p.port == i32::from(port)), "{ports:?}");
-                let ports = world.slices(ns).get(name).await?.ports.unwrap_or_default();
-                ensure!(
-                    ports.iter().all(|p| p.port == Some(8000 + i32::from(port))),
-                    "{ports:?}"
-                );
-            }
-            Self::Backends(name, hosts) => {
-                let slice = world.slices(ns).get(name).await?;
-                let wanted: Vec<String> = hosts.iter().map(|h| format!("10.99.0.{h}")).collect();
-                let found = endpoints(&slice, true);
-                ensure!(found == wanted, "{found:?}");
-            }
-            Self::Address(name, address) => {
-                let status = lbs.get(name).await?.status.unwrap_or_default();
-                let found = status.address.unwrap_or_default();
-                ensure!(found == address, "it is {found:?}");
-            }
-            Self::AddressIs(name, host) => {
-                let status = lbs.get(name).await?.status.unwrap_or_default();
-                ensure!(
-                    status.address == Some(at.ip(host)),
-                    "it is {:?}",
-                    status.address
-                );
-            }
-            Self::Noted(name) => {
-                let annotations = world.services(ns).get(name).await?.metadata.annotations;
-                ensure!(
-                    annotations.is_some_and(|a| a.contains_key(NOTE)),
-                    "it is gone"
-                );
-            }
-            Self::Finalizers(kind, wanted) => {
-                let api = world.cluster.api("kubevirt.io/v1", kind, Some(ns)).await?;
-                let found = api.get("a").await?.metadata.finalizers.unwrap_or_default();
-                ensure!(found == wanted, "{found:?}");
-            }
-            Self::PoolHas(host) => {
-                let status = world.pools().get(ns).await?.status.unwrap_or_default();
-                let map = status.allocated.unwrap_or_default();
-                ensure!(map.contains_key(&at.ip(host)), "{map:?}");
-            }
-            Self::Total(total) => {
-                let status = world.pools().get(ns).await?.status.unwrap_or_default();
-                ensure!(status.total == total, "{}", status.total);
-            }
-            Self::Marked(name) => {
-                let annotations = lbs.get(name).await?.metadata.annotations;
-                let key = keys::ANNOTATION_GUEST_REMOVED;
-                ensure!(
-                    annotations.is_some_and(|a| a.contains_key(key)),
-                    "it is not"
-                );
-            }
-            other => bail!("{other:?} cannot be waited for"),
-        }
-        Ok(())
-    }
+/// Writes the record of a lease, as the DHCP process does.
+async fn lease(
+    world: &World,
+    ns: &str,
+    name: &str,
+    address: &str,
+    expires_at: &str,
+) -> anyhow::Result<()> {
+    let uid = world.lbs(ns).get(name).await?.metadata.uid;
+    let uid = uid.context("no uid")?;
+    let object = json!({
+        "apiVersion": API_VERSION, "kind": "IPAllocation",
+        "metadata": {"name": format!("{}{uid}", keys::LEASE_RECORD_PREFIX)},
+        "spec": {
+            "address": address, "pool": "", "phase": "Bound",
+            "owner": {"namespace": ns, "name": name, "uid": uid},
+            "lease": {
+                "interface": "eth0", "hardwareAddress": "02:00:00:00:00:01", "clientId": "ff",
+                "server": "10.99.0.1", "renewAt": expires_at, "rebindAt": expires_at,
+                "expiresAt": expires_at,
+            },
+        },
+    });
+    world.cluster.apply(&object).await?;
+    Ok(())
 }
 
 /// The machine `a` of a kind.

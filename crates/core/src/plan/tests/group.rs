@@ -109,6 +109,7 @@ impl Group {
             slice: part.slice.as_ref(),
             secondary: None,
             is_left_alone: false,
+            names_others: false,
         });
         let key = before.parts[0].key();
         let service = before.own_service();
@@ -136,6 +137,7 @@ impl Group {
             service,
             holder: &records[0].spec.owner,
             is_name_taken: false,
+            elsewhere: service::elsewhere(&snapshot, &part.key().name),
         });
         let goal = Goal::Serve(Box::new(vm), with(Some(Shared::Secondary("a".to_owned()))));
         Some(self.parts[at].walk_as(&goal, sharing, service, budget))

@@ -1,5 +1,7 @@
 //! Load balancers that leave those with whom they shared an address, or join them, by rule id.
 
+use std::collections::BTreeSet;
+
 use harvester_lb_ipam::Owner;
 
 use super::leases::held;
@@ -57,6 +59,7 @@ fn shr_7_while_a_finalizer_holds_the_service_of_one_that_joins_its_endpoints_fol
         service: None,
         holder: &holder,
         is_name_taken: false,
+        elsewhere: BTreeSet::new(),
     });
     world.machines.clear();
     let (written, _) = world.walk_as(&goal, sharing, None, usize::MAX);
@@ -78,6 +81,7 @@ fn svc_1_a_holder_keeps_its_address_while_somebody_else_has_the_name_of_its_grou
             service: None,
             holder: &holder,
             is_name_taken,
+            elsewhere: BTreeSet::new(),
         });
         world.walk_as(&goal, sharing, None, usize::MAX).0
     };
@@ -96,6 +100,34 @@ fn svc_1_a_holder_keeps_its_address_while_somebody_else_has_the_name_of_its_grou
     assert_eq!(walk(&mut world, true), Vec::<String>::new());
     // It is served again once the name is free.
     assert_eq!(walk(&mut world, false)[0], "create EndpointSlice");
+}
+
+#[test]
+fn shr_2_a_port_is_no_part_of_its_endpoint_slice_while_another_one_has_it() {
+    let mut world = World::new(lb(&spec_of(false)));
+    let holder = Owner::new("n", "web", "u-web");
+    let walk = |world: &mut World, elsewhere: &[&str]| {
+        let goal = secondary(world);
+        let sharing = Sharing::Secondary(Secondary {
+            group: "web",
+            service: None,
+            holder: &holder,
+            is_name_taken: false,
+            elsewhere: elsewhere.iter().map(|name| (*name).to_owned()).collect(),
+        });
+        world.walk_as(&goal, sharing, None, usize::MAX);
+        let ports = world.slice.as_ref().and_then(|slice| slice.ports.clone());
+        let ports = ports.into_iter().flatten().filter_map(|port| port.name);
+        ports.collect::<Vec<_>>()
+    };
+    assert_eq!(walk(&mut world, &["80-tcp"]), Vec::<String>::new());
+    assert_eq!(
+        walk(&mut world, &["80-tcp", "81-tcp"]),
+        Vec::<String>::new()
+    );
+    assert_eq!(walk(&mut world, &["81-tcp"]), ["80-tcp"]);
+    // What it has stays.
+    assert_eq!(walk(&mut world, &["80-tcp"]), ["80-tcp"]);
 }
 
 #[test]

@@ -120,6 +120,33 @@ fn shr_2_the_ports_that_the_service_carries_are_told_by_the_names_in_the_slices(
 }
 
 #[test]
+fn shr_2_a_port_is_of_who_has_it_in_its_endpoint_slice_before_the_service_carries_it() {
+    let shared = service("p", &["p"], &[(443, "443-tcp")]);
+    let of_p = slice("p", &["443-tcp"]);
+    let stored = |of_c: &EndpointSlice| {
+        let stored = Stored {
+            name: "p",
+            lbs: vec![
+                wish(candidate("p", 1), 443, Some(&of_p)),
+                wish(candidate("b", 2), 80, None),
+                wish(candidate("c", 3), 80, Some(of_c)),
+            ],
+            service: Some(&shared),
+            record: Some(held("p")),
+        };
+        say(&stored)
+    };
+    let older = ["b shares", "c: 80 is b's", "p holds"];
+    assert_eq!(
+        stored(&slice("p", &["80-tcp"])),
+        ["b: 80 is c's", "c shares", "p holds"]
+    );
+    // Under another name, or for another Service.
+    assert_eq!(stored(&slice("p", &["80", "22-tcp"])), older);
+    assert_eq!(stored(&slice("c", &["80-tcp"])), older);
+}
+
+#[test]
 fn shr_5_the_oldest_member_holds_the_address_of_a_deleted_primary() {
     let shared = service("p", &["p", "b", "c"], &[]);
     let lbs = || {

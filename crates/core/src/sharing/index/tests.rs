@@ -125,6 +125,57 @@ fn shr_3_who_names_a_group_and_who_owns_its_service() {
 }
 
 #[test]
+fn shr_2_the_endpoint_slices_of_a_service() {
+    let mut index = Index::default();
+    let slice = |of: Option<&str>| -> EndpointSlice {
+        let labels = of.map(|of| json!({ keys::LABEL_SERVICE_NAME: of }));
+        object(json!({"metadata": {"labels": labels}, "addressType": "IPv4", "endpoints": []}))
+    };
+    // Nobody's, with our label.
+    assert!(
+        index
+            .set_slice(&key("stray"), Some(&slice(Some("web"))))
+            .is_empty()
+    );
+    assert!(!index.is_group(&key("web")));
+    let mut set = |name: &str, mut of: Option<EndpointSlice>| {
+        if let Some(of) = &mut of {
+            of.metadata.owner_references = object(json!([{
+                "apiVersion": harvester_lb_api::API_VERSION, "kind": "LoadBalancer", "name": name,
+                "uid": "u",
+            }]));
+        }
+        let affected = index.set_slice(&key(name), of.as_ref());
+        let all: BTreeSet<Key> = index.slices_of(&key("web")).cloned().collect();
+        (affected, all)
+    };
+    assert_eq!(
+        set("web", Some(slice(Some("web")))),
+        (keys_of(&[]), keys_of(&[]))
+    );
+    assert_eq!(
+        set("b", Some(slice(Some("web")))),
+        (keys_of(&["web"]), keys_of(&["b"]))
+    );
+    assert_eq!(
+        set("b", Some(slice(Some("web")))),
+        (keys_of(&[]), keys_of(&["b"]))
+    );
+    assert_eq!(set("c", Some(slice(None))), (keys_of(&[]), keys_of(&["b"])));
+    assert_eq!(
+        set("c", Some(slice(Some("web")))),
+        (keys_of(&["web"]), keys_of(&["b", "c"]))
+    );
+    assert_eq!(
+        set("c", Some(slice(Some("other")))),
+        (keys_of(&["web", "other"]), keys_of(&["b"]))
+    );
+    assert_eq!(set("b", None), (keys_of(&["web"]), keys_of(&[])));
+    assert_eq!(index.service_of(&key("c")), Some(&key("other")));
+    assert_eq!(index.service_of(&key("b")), None);
+}
+
+#[test]
 fn shr_7_who_shares_the_address_of_a_load_balancer_now() {
     let addrs = ["10.0.0.9".parse().unwrap()];
     let mut index = Index::default();

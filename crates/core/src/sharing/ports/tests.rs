@@ -20,6 +20,15 @@ fn lb(name: &str, created: i64, ports: &[u16], carried: &[u16]) -> Claimant {
         created: Micros(created),
         ports: tcp(ports),
         carried: tcp(carried),
+        offered: BTreeSet::new(),
+    }
+}
+
+/// The same of one whose EndpointSlice has these ports.
+fn offering(lb: Claimant, ports: &[u16]) -> Claimant {
+    Claimant {
+        offered: tcp(ports),
+        ..lb
     }
 }
 
@@ -84,6 +93,38 @@ fn shr_2_a_contested_port_is_of_who_has_it_else_the_primary_s_then_the_older_one
             vec!["serves", "serves", "80 is b's"],
         ),
         (
+            "the Service is about to carry it for who offers it",
+            vec![
+                lb("a", 1, &[80], &[]),
+                offering(lb("b", 9, &[80], &[]), &[80]),
+            ],
+            vec!["80 is b's", "serves"],
+        ),
+        (
+            "a primary that serves does not stop for one that is about to",
+            vec![
+                lb("primary", 1, &[80, 443], &[80]),
+                offering(lb("b", 9, &[443], &[]), &[443]),
+            ],
+            vec!["serves", "443 is primary's"],
+        ),
+        (
+            "both offer it",
+            vec![
+                offering(lb("c", 2, &[80], &[]), &[80]),
+                offering(lb("b", 9, &[80], &[]), &[80]),
+            ],
+            vec!["serves", "80 is c's"],
+        ),
+        (
+            "who has it and lost its EndpointSlice keeps it",
+            vec![
+                lb("b", 9, &[80], &[80]),
+                offering(lb("c", 2, &[80], &[]), &[80]),
+            ],
+            vec!["serves", "80 is b's"],
+        ),
+        (
             "each has what the other one wants",
             vec![
                 lb("b", 1, &[80, 443], &[443]),
@@ -130,8 +171,10 @@ fn random(rng: &mut Rng) -> Vec<Claimant> {
         let has: Vec<u16> = has
             .filter(|port| ports.contains(port) && carried.insert(*port))
             .collect();
+        let offers = some(rng, 0).into_iter();
+        let offers: Vec<u16> = offers.filter(|port| ports.contains(port)).collect();
         let ports: Vec<u16> = ports.into_iter().collect();
-        lb(&name, rng.i64(0..4), &ports, &has)
+        offering(lb(&name, rng.i64(0..4), &ports, &has), &offers)
     })
     .collect()
 }
@@ -183,15 +226,26 @@ fn shr_2_the_order_does_not_matter() {
 fn shr_2_what_is_served_stays_whoever_joins() {
     for_random_groups(|rng, mut group| {
         let before = settle(&group);
+        let mut is_written = true;
         for (claimant, lost) in group.iter_mut().zip(&before) {
-            claimant.carried = match lost {
+            let has = match lost {
                 None => claimant.ports.clone(),
                 Some(_) => BTreeSet::new(),
             };
+            claimant.offered.clone_from(&has);
+            // First the EndpointSlices, then the Service.
+            if rng.bool() {
+                claimant.carried = has;
+            } else {
+                claimant.carried.retain(|port| has.contains(port));
+                is_written &= claimant.carried == has;
+            }
         }
         assert_eq!(settle(&group), before, "{group:?}");
         let has_primary = group.iter().any(|it| it.is_primary);
-        let name = if has_primary { "new" } else { "primary" };
+        // A primary waits for no write of the Service: that is its own.
+        let may_be_primary = is_written && !has_primary;
+        let name = if may_be_primary { "primary" } else { "new" };
         let ports: Vec<u16> = some(rng, 1).into_iter().collect();
         group.push(lb(name, -1, &ports, &[]));
         let after = settle(&group);

@@ -1,3 +1,4 @@
+use harvester_lb_api::keys;
 use harvester_lb_object::Key;
 use serde_json::{Value, json};
 
@@ -49,15 +50,32 @@ fn say(
     parties: &[(&Lb, Option<&EndpointSlice>)],
     primary: Option<&[(u16, &str)]>,
 ) -> (String, String) {
+    say_with(service, parties, &[], primary, "web")
+}
+
+/// The same, with these EndpointSlices of others, and this owner of the record.
+fn say_with(
+    service: Option<&Service>,
+    parties: &[(&Lb, Option<&EndpointSlice>)],
+    left: &[EndpointSlice],
+    primary: Option<&[(u16, &str)]>,
+    holder: &str,
+) -> (String, String) {
     let key = Key::new("ns", "web");
     let parties = parties.iter().map(|(lb, slice)| Party {
         lb,
         slice: *slice,
         secondary: None,
         is_left_alone: false,
+        names_others: false,
     });
-    let records = [record("10.0.0.2", "web", None)];
-    let snapshot = Snapshot::of(&key, parties.collect(), service, &records);
+    let records = [record(
+        "10.0.0.2",
+        holder,
+        Some("web").filter(|it| *it != holder),
+    )];
+    let mut snapshot = Snapshot::of(&key, parties.collect(), service, &records);
+    snapshot.left = left.iter().collect();
     let primary = primary.map(|ports| {
         let port = |(port, name): &(u16, &str)| DesiredPort {
             name: (*name).to_owned(),
@@ -117,6 +135,167 @@ fn shr_4_a_port_is_added_once_it_is_in_the_endpoint_slice_and_all_have_names_of_
         "web b",
         "80=80-tcp 81=81-tcp 82=82-tcp",
     );
+}
+
+#[test]
+fn shr_2_a_port_is_added_once_no_other_endpoint_slice_has_it() {
+    let (web, b, c) = (
+        lb("web", None, 1, &[80]),
+        lb("b", Some("web"), 2, &[81]),
+        lb("c", Some("web"), 3, &[82]),
+    );
+    let named = |name: &str, of: &str, ports: &[&str]| {
+        let mut slice = slice(of, ports);
+        slice.metadata.name = Some(name.to_owned());
+        slice
+    };
+    let (of_b, of_c) = (
+        named("b", "web", &["81-tcp"]),
+        named("c", "web", &["82-tcp"]),
+    );
+    let shared = service(&["web", "c"], &[(80, "80-tcp"), (82, "82-tcp")]);
+    let free = "80=80-tcp 82=82-tcp 81=81-tcp";
+    let taken = "80=80-tcp 82=82-tcp";
+    for (left, ports) in [
+        (vec![], free),
+        // Of one that has left, or is gone.
+        (vec![named("gone", "web", &["90-tcp", "81-tcp"])], taken),
+        // Of another Service, or with another port.
+        (vec![named("gone", "gone", &["81-tcp"])], free),
+        (vec![named("gone", "web", &["90-tcp"])], free),
+        // A port that is carried stays.
+        (vec![named("gone", "web", &["82-tcp"])], free),
+    ] {
+        let parties = [(&web, None), (&b, Some(&of_b)), (&c, Some(&of_c))];
+        let said = say_with(
+            Some(&shared),
+            &parties,
+            &left,
+            Some(&[(80, "80-tcp")]),
+            "web",
+        );
+        assert_eq!(said.1, ports, "{left:?}");
+    }
+    // Of one that shares the address, and has not changed its own yet.
+    let old = named("c", "web", &["82-tcp", "81-tcp"]);
+    let parties = [(&web, None), (&b, Some(&of_b)), (&c, Some(&old))];
+    assert_eq!(
+        say(Some(&shared), &parties, Some(&[(80, "80-tcp")])).1,
+        taken
+    );
+    // A port that the primary gets.
+    let alone = service(&["web"], &[(80, "80-tcp")]);
+    let of_web = named("web", "web", &["80-tcp", "81-tcp"]);
+    for (left, ports) in [
+        (vec![], "80=80-tcp 81=81-tcp"),
+        (vec![named("gone", "web", &["81-tcp"])], "80=80-tcp"),
+    ] {
+        let primary = [(80, "80-tcp"), (81, "81-tcp")];
+        let said = say_with(
+            Some(&alone),
+            &[(&web, Some(&of_web))],
+            &left,
+            Some(&primary),
+            "web",
+        );
+        assert_eq!(said.1, ports, "{left:?}");
+    }
+}
+
+#[test]
+fn shr_2_a_service_whose_last_port_has_been_left_keeps_it_without_its_owner() {
+    // c has left with that port, which b wants now; its EndpointSlice goes once it owns the Service no longer, and b waits for that.
+    let b = lb("b", Some("web"), 2, &[82]);
+    let mut of_c = slice("web", &["82-tcp"]);
+    of_c.metadata.name = Some("c".to_owned());
+    let of_b = slice("web", &[]);
+    // Whether b has the address only, or had another port.
+    for owners in [&["c"][..], &["b", "c"]] {
+        let shared = service(owners, &[(82, "82-tcp")]);
+        for of_b in [None, Some(&of_b)] {
+            let left = std::slice::from_ref(&of_c);
+            let said = say_with(Some(&shared), &[(&b, of_b)], left, None, "b");
+            are(said, "b", "82=82-tcp");
+        }
+        let has_it = slice("web", &["82-tcp"]);
+        let said = say_with(Some(&shared), &[(&b, Some(&has_it))], &[], None, "b");
+        are(said, "b", "82=82-tcp");
+    }
+    // The same with a primary.
+    let web = lb("web", None, 1, &[82]);
+    let shared = service(&["web", "c"], &[(82, "82-tcp")]);
+    let left = std::slice::from_ref(&of_c);
+    let said = say_with(
+        Some(&shared),
+        &[(&web, None)],
+        left,
+        Some(&[(82, "82-tcp")]),
+        "web",
+    );
+    are(said, "web", "82=82-tcp");
+}
+
+#[test]
+fn shr_2_a_port_that_another_one_had_is_free_once_its_endpoint_slice_is_gone() {
+    let b = lb("b", Some("web"), 2, &[81, 82]);
+    let checked = crate::spec::check(b.as_valid().unwrap()).unwrap();
+    let ports = checked.vm.unwrap().ports;
+    let named = |name: &str| BTreeMap::from([(name.to_owned(), ["c".to_owned()].into())]);
+    let none = BTreeMap::new;
+    let (half, whole) = (
+        slice("web", &["82-tcp"]),
+        slice("web", &["81-tcp", "82-tcp"]),
+    );
+    let of = |slice: Option<&EndpointSlice>, named: BTreeMap<String, BTreeSet<String>>| {
+        may_add("web", slice, &ports, &named)
+    };
+    assert!(of(Some(&half), none()) && of(Some(&half), named("90-tcp")));
+    assert!(!of(Some(&half), named("81-tcp")));
+    assert!(!of(Some(&whole), none()));
+    // It has not joined yet.
+    assert!(!of(None, none()) && !of(Some(&slice("b", &[])), none()));
+}
+
+#[test]
+fn shr_2_who_may_have_waited_for_ports_that_another_one_was_about_to_get() {
+    let (web, b, c, d) = (
+        lb("web", None, 1, &[80]),
+        lb("b", Some("web"), 2, &[81]),
+        lb("c", Some("web"), 3, &[81]),
+        lb("d", Some("web"), 4, &[82]),
+    );
+    let (shared, of_d) = (
+        service(&["web"], &[(80, "80-tcp")]),
+        slice("web", &["82-tcp"]),
+    );
+    let key = Key::new("ns", "web");
+    let record = record("10.0.0.2", "web", None);
+    let party = |lb, slice| Party {
+        lb,
+        slice,
+        secondary: None,
+        is_left_alone: false,
+        names_others: false,
+    };
+    let parties = vec![
+        party(&web, None),
+        party(&b, None),
+        party(&c, None),
+        party(&d, Some(&of_d)),
+    ];
+    let records = [record];
+    let group = Snapshot::of(&key, parties, Some(&shared), &records);
+    let of = |lb: &str, port: &str| -> Vec<&str> {
+        let waiting = waiting(&group, lb, &[port.to_owned()]);
+        waiting.into_iter().collect()
+    };
+    // The other one that wants it is refused, and waits for nothing.
+    assert_eq!(of("c", "81-tcp"), ["b"]);
+    assert!(of("b", "81-tcp").is_empty());
+    // The Service is to get it from d, and has waited too.
+    assert_eq!(of("b", "82-tcp"), ["d", "web"]);
+    assert!(of("d", "82-tcp").is_empty());
+    assert_eq!(of("b", "80-tcp"), ["web"]);
 }
 
 #[test]

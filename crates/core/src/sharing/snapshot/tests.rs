@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::sharing::telling::Shared;
+use crate::status;
 
 /// Annotations that name this primary.
 pub(in crate::sharing) fn annotations(primary: Option<&str>) -> Value {
@@ -54,6 +55,7 @@ fn party(lb: &Lb) -> Party<'_> {
         slice: None,
         secondary: None,
         is_left_alone: false,
+        names_others: false,
     }
 }
 
@@ -190,5 +192,33 @@ fn ipa_7_of_cluster_type_the_status_tells_whose_address_lost_its_record() {
     assert_eq!(
         roles(&[&later, &holder, &other]),
         "b holds, c shares, web taken"
+    );
+}
+
+#[test]
+fn shr_1_whose_address_has_another_record_by_now_shares_it_no_longer() {
+    // The condition still says that it was the group's; the group has ended, and the address was allocated to the load balancer itself.
+    let key = Key::new("ns", "web");
+    let told = Shared::Secondary("web".to_owned()).condition("10.0.0.2");
+    let b = Lb::valid(object(json!({
+        "metadata": {"namespace": "ns", "name": "b", "uid": "u-b", "annotations": annotations(Some("web"))},
+        "spec": {"workloadType": "cluster"},
+        "status": {
+            "allocatedAddress": {"ip": "10.0.0.2"},
+            "conditions": [{"type": "AddressShared", "status": "True", "reason": told.reason, "message": told.message}],
+        },
+    })));
+    let role = |names_others: bool| {
+        let party = Party {
+            names_others,
+            ..party(&b)
+        };
+        let mut snapshot = Snapshot::of(&key, vec![party], None, &[]);
+        snapshot.roles.remove("b").unwrap()
+    };
+    assert!(matches!(role(false), Role::Member { .. }), "IPA-7");
+    assert_eq!(
+        telling::refusal(&role(true)).unwrap().0,
+        status::PRIMARY_NOT_FOUND
     );
 }

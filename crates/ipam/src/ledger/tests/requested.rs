@@ -358,8 +358,15 @@ fn req_3_one_that_is_made_anew_does_not_get_what_the_earlier_one_had() {
     let released: Vec<IpAddr> = extra_records.iter().map(|it| it.spec.addr).collect();
     assert_eq!(released, [ip("10.0.0.11")]);
     // Restored from a backup its status names it.
-    let restored = with_status(again, "p", "10.0.0.11");
+    let restored = with_status(again.clone(), "p", "10.0.0.11");
     assert!(matches!(fixture.decide(&restored), Decision::Adopt { .. }));
+    // Nor once it is released, while the Service that the earlier one left still shows it.
+    fixture.release(ip("10.0.0.11"), "a-1");
+    let own = &again.owner.id;
+    fixture.ledger.set_shown(own, &[ip("10.0.0.11")]);
+    waits(fixture.decide(&again));
+    let decision = fixture.decide(&restored);
+    assert!(matches!(decision, Decision::Take { .. }), "{decision:?}");
 }
 
 #[test]

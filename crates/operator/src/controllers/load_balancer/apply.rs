@@ -20,6 +20,7 @@ use tracing::info;
 
 use crate::context::Context;
 use crate::controllers::live;
+use crate::controllers::load_balancer::offer::Offer;
 use crate::controllers::load_balancer::write_status::write_status;
 use crate::index::Index;
 
@@ -45,6 +46,7 @@ pub struct Outcome {
 /// That of the step, unless the status is to be written in spite of it, see [`OnFailure`].
 pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Outcome, WriteError> {
     let mut outcome = Outcome::default();
+    let mut offers = Vec::new();
     if let Some(wait) = plan.postponed {
         ctx.index
             .queues
@@ -53,11 +55,16 @@ pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Ou
     }
     for guarded in &plan.steps {
         let lb = outcome.committed.as_ref().unwrap_or(view.lb);
-        let guards = check(ctx, view.objects.key, lb, &guarded.guards).await;
+        let guards = check(ctx, view.objects.key, lb, &guarded.guards, &mut offers).await;
         let applied = match guards {
             Ok(()) => step(ctx, view, plan, &guarded.step, &mut outcome).await,
             failed => failed,
         };
+        if let Err(error) = &applied {
+            for offer in &offers {
+                offer.failed(error);
+            }
+        }
         match (applied, plan.on_failure) {
             (Ok(()), _) if outcome.taken.is_some() => break,
             (Ok(()), _) => {}
@@ -74,18 +81,24 @@ pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Ou
             (Err(error), OnFailure::Stop | OnFailure::ReportRefusal) => return Err(error),
         }
     }
+    if outcome.taken.is_none() && outcome.refused.is_none() && outcome.error.is_none() {
+        for offer in offers {
+            offer.done();
+        }
+    }
     Ok(outcome)
 }
 
-/// Checks guards by live reads, in their order.
+/// Checks guards by live reads and by what this process is about to write, in their order. `offers`: what is offered until all steps are done.
 ///
 /// # Errors
 /// `Conflict` if one does not hold; the stores have what was read.
-async fn check(
-    ctx: &Context,
+async fn check<'a>(
+    ctx: &'a Context,
     key: &Key,
     lb: &LoadBalancer,
     guards: &[Guard],
+    offers: &mut Vec<Offer<'a>>,
 ) -> Result<(), WriteError> {
     for guard in guards {
         match guard {
@@ -103,6 +116,7 @@ async fn check(
                 }
             }
             Guard::LeftGroup(group) => live::ensure_left_group(ctx, group, lb).await?,
+            Guard::Unoffered(group, ports) => offers.push(Offer::of(ctx, group, key, ports).await?),
             Guard::Exists(owner) => live::ensure_uid(ctx, owner).await?,
             Guard::PoolUnchanged(pool) => live::ensure_pool_unchanged(ctx, pool).await?,
             Guard::LeaseUnchanged(lease) => live::ensure_lease_unchanged(ctx, lease).await?,

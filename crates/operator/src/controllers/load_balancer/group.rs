@@ -14,7 +14,7 @@ use harvester_lb_core::sharing::telling;
 use harvester_lb_core::spec::{self, Checked, Refusal, VmSpec};
 use harvester_lb_core::status;
 use harvester_lb_core::validation::Violation;
-use harvester_lb_ipam::{Record, addr};
+use harvester_lb_ipam::{Phase, Record, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -25,6 +25,9 @@ use crate::context::Context;
 pub struct Group {
     key: Key,
     parties: Vec<StoredParty>,
+    /// EndpointSlices of the Service that are none of the parties'.
+    left: Vec<Arc<EndpointSlice>>,
+    offers: Vec<(String, String)>,
     service: Option<Arc<CachedService>>,
     records: Vec<Record>,
 }
@@ -34,27 +37,37 @@ struct StoredParty {
     slice: Option<Arc<EndpointSlice>>,
     secondary: Option<Key>,
     is_left_alone: bool,
+    names_others: bool,
 }
 
 impl Group {
-    /// Takes them from the stores. `None` if nobody shares the address of this name, or asks for it.
+    /// Takes them from the stores. `None` if nobody shares the address of this name, or asks for it, or has an EndpointSlice of its Service.
     pub fn of(ctx: &Context, key: &Key) -> Option<Self> {
         let members = ctx.index.group(key)?;
         let stores = &ctx.index.stores;
         let mut parties = Vec::new();
+        let mut slices = members.slices;
+        // Of a group with a record that tells nothing more.
+        let names_others =
+            |lb: &LoadBalancer| members.records.is_empty() && names_others(ctx, key, lb);
         for (lb_key, secondary) in members.parties {
             if let Some(lb) = stores.lbs.get(&lb_key) {
+                slices.retain(|it| *it != lb_key);
                 parties.push(StoredParty {
                     is_left_alone: ctx.index.stores.unsupported(lb.meta()).is_some(),
+                    names_others: lb.as_valid().is_some_and(names_others),
                     slice: stores.slices.get(&lb_key),
                     secondary,
                     lb,
                 });
             }
         }
+        let left = slices.iter().filter_map(|it| stores.slices.get(it));
         Some(Self {
             key: key.clone(),
             parties,
+            left: left.collect(),
+            offers: members.offers,
             service: stores.services.get(key),
             records: members.records,
         })
@@ -67,13 +80,17 @@ impl Group {
             slice: party.slice.as_deref(),
             secondary: party.secondary.as_ref().map(|key| &*key.name),
             is_left_alone: party.is_left_alone,
+            names_others: party.names_others,
         });
-        Snapshot::of(
+        let mut snapshot = Snapshot::of(
             &self.key,
             parties.collect(),
             self.own_service(),
             &self.records,
-        )
+        );
+        snapshot.left = self.left.iter().map(|slice| &**slice).collect();
+        snapshot.offers.clone_from(&self.offers);
+        snapshot
     }
 
     /// Whether somebody is to own the record of the address.
@@ -160,6 +177,7 @@ pub fn sharing<'a>(
             service: snapshot.service,
             holder: &record.spec.owner,
             is_name_taken: group.is_name_taken(),
+            elsewhere: service::elsewhere(snapshot, &key.name),
         }));
     }
     let names = names(objects, vm);
@@ -212,6 +230,15 @@ fn names(objects: &Objects<'_>, vm: &VmSpec) -> naming::Stored {
 /// Notes the names of the ports of a primary after they were written: they are there from now on.
 pub fn names_written(ctx: &Context, objects: &Objects<'_>, vm: &VmSpec) {
     ctx.index.observe_names(objects.key, &names(objects, vm));
+}
+
+/// Whether the address that the status of a load balancer names has the record of one outside of the group.
+pub fn names_others(ctx: &Context, group: &Key, lb: &LoadBalancer) -> bool {
+    let addr = status::allocated_addr(lb);
+    let record = addr.and_then(|addr| ctx.index.record(addr));
+    record.is_some_and(|it| {
+        it.spec.phase == Phase::Bound && cached::key(&it.spec.address_of()) != *group
+    })
 }
 
 /// The load balancers whose ports the Service carries besides the primary's.

@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use harvester_lb_api::LoadBalancer;
+use harvester_lb_api::{LoadBalancer, meta};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::plan::Goal;
 use harvester_lb_core::status;
@@ -53,6 +53,15 @@ impl<'a> Join<'a> {
             ctx.index.settle(addr);
         }
         Ok(Some(join))
+    }
+
+    /// A request after which it ends has failed. If it was not answered, it may have been the write of the status, and may be done yet.
+    /// `lb`: the copy from which that was decided.
+    pub fn failed(&self, key: &Key, lb: &LoadBalancer, error: &WriteError) {
+        if let WriteError::Unavailable(_) = error {
+            let version = meta::version(&lb.metadata);
+            self.ctx.index.doubt_join(self.addr, key, version);
+        }
     }
 }
 

@@ -1,8 +1,7 @@
 //! The standing of one load balancer among those that share addresses, and what it is to have (SHR-1, SHR-2, SHR-5 to SHR-7).
 
-use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType, keys};
+use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType};
 use harvester_lb_controller_kit::writer::WriteError;
-use harvester_lb_core::cached;
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::{Address, Goal, Keep, Next, Waiting};
 use harvester_lb_core::sharing::group::{self, Role};
@@ -12,12 +11,13 @@ use harvester_lb_core::sharing::snapshot::Snapshot;
 use harvester_lb_core::sharing::telling::{self, Shared};
 use harvester_lb_core::spec::{self, Checked};
 use harvester_lb_core::status::{self, Readiness};
-use harvester_lb_ipam::{Phase, Record};
+use harvester_lb_ipam::Record;
 use harvester_lb_object::Key;
 
 use crate::context::Context;
+use crate::controllers::live;
 use crate::controllers::load_balancer::allocate;
-use crate::controllers::load_balancer::group::Group;
+use crate::controllers::load_balancer::group::{Group, names_others};
 
 /// What an existing load balancer is with respect to shared addresses.
 #[derive(Debug)]
@@ -82,13 +82,13 @@ pub async fn goal(
             let why = (*reason, message.clone());
             Ok(allocate::unshared_goal(ctx, lb, checked, why, true))
         }
-        Standing::Own(Some(why)) if !has_own(ctx, key, lb) => Ok(allocate::unshared_goal(
-            ctx,
-            lb,
-            checked,
-            why.clone(),
-            false,
-        )),
+        Standing::Own(Some(why)) if !has_own(ctx, key, lb) => {
+            if telling::was_of_another(lb) {
+                live::ensure_unrecorded(ctx, lb).await?;
+            }
+            let why = why.clone();
+            Ok(allocate::unshared_goal(ctx, lb, checked, why, false))
+        }
         Standing::Own(refusal) => own_goal(ctx, key, lb, checked, refusal.as_ref()).await,
         Standing::Leaving(_) => own_goal(ctx, key, lb, checked, None).await,
     }
@@ -203,7 +203,7 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
                 // when this one joined.
                 let uid = lb.metadata.uid.as_deref().unwrap_or_default();
                 let is_served = match lb.spec.workload() {
-                    WorkloadType::Cluster => !is_of_others(ctx, named, lb),
+                    WorkloadType::Cluster => !names_others(ctx, named, lb),
                     WorkloadType::Vm => group::is_owner(snapshot.service, uid),
                 };
                 if telling::was_of_another(lb) && is_served {
@@ -222,15 +222,6 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
         return Standing::NameTaken(reason, message);
     }
     Standing::Own(refusal)
-}
-
-/// Whether the address that the status names has the record of a load balancer outside of the group.
-fn is_of_others(ctx: &Context, group: &Key, lb: &LoadBalancer) -> bool {
-    let addr = status::allocated_addr(lb);
-    let record = addr.and_then(|addr| ctx.index.record(addr));
-    record.is_some_and(|it| {
-        it.spec.phase == Phase::Bound && cached::key(&it.spec.address_of()) != *group
-    })
 }
 
 /// The group whose Service still has the load balancer of this uid among its owners, although it is not `target`: its EndpointSlice
@@ -253,7 +244,6 @@ pub fn left(ctx: &Context, key: &Key, uid: Option<&str>) -> Option<Key> {
 /// The group whose Service the EndpointSlice of a load balancer names, unless that is its own: one that joins still has that.
 pub fn named_by_slice(ctx: &Context, key: &Key) -> Option<Key> {
     let slice = ctx.index.stores.slices.get(key)?;
-    let labels = slice.metadata.labels.as_ref()?;
-    let of = labels.get(keys::LABEL_SERVICE_NAME)?;
-    (*of != *key.name).then(|| Key::new(&key.namespace, &**of))
+    let of = index::service_of(&slice)?;
+    (*of != *key.name).then(|| Key::new(&key.namespace, of))
 }

@@ -29,10 +29,11 @@ use crate::controllers::load_balancer::unserved;
 use crate::controllers::{live, records};
 
 /// Wakes the load balancers of a group that a reconcile under its name may concern: those that have not acted on their present role yet, and those that wait
-/// for an address which the primary has by now, or for ports which the Service has.
+/// for an address which the primary has by now, for ports which the Service has, or for ports that another one had (SHR-2).
 pub fn wake(ctx: &Context, group: &Group) {
     let snapshot = group.snapshot();
     let mut wakes = ctx.index.outdated_roles(snapshot.key, &snapshot.roles);
+    let named = service::named_ports(&snapshot);
     for (party, ports) in snapshot.parties() {
         let ready = party.lb.as_valid().and_then(|lb| {
             let ready = condition::find(status::conditions(lb), READY)?;
@@ -42,8 +43,14 @@ pub fn wake(ctx: &Context, group: &Group) {
         let has_none = party.lb.as_valid().and_then(status::allocated).is_none();
         let is_ready = ports.is_some_and(|it| service::carries(snapshot.service, party.slice, it))
             || (has_none && snapshot.record.is_some() && !snapshot.is_unnamed);
-        if waits && is_ready {
-            let name = party.lb.meta().name.as_deref().unwrap_or_default();
+        let name = party.lb.meta().name.as_deref().unwrap_or_default();
+        let role = snapshot.roles.get(name);
+        // The reconcile of the primary is this one.
+        let is_secondary = matches!(role, Some(Role::Member { .. })) && *name != *snapshot.key.name;
+        let may_add = is_secondary
+            && ports
+                .is_some_and(|it| service::may_add(&snapshot.key.name, party.slice, it, &named));
+        if (waits && is_ready) || may_add {
             wakes.push(Key::new(&snapshot.key.namespace, name));
         }
     }
@@ -163,6 +170,15 @@ async fn hand_over(
     let stored = ctx.index.stores.lbs.get(&cached::key(&to.id));
     if !matches!(stored.as_deref(), Some(Lb::Invalid(..))) {
         live::ensure_uid(ctx, to).await?;
+    }
+    // By what was read just now, it may have left.
+    let now = Group::of(ctx, snapshot.key);
+    let now = now.as_ref().map(Group::snapshot);
+    if now.and_then(|it| it.holder().map(spec::owner)).as_ref() != Some(to) {
+        return Err(WriteError::Conflict(format!(
+            "{} is not to own the IPAllocation of {} any more",
+            to.id, record.spec.addr
+        )));
     }
     let next = ctx.index.hand_over(record.spec.addr, to)?;
     // Of the version that was verified.

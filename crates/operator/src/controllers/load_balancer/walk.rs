@@ -60,8 +60,11 @@ pub async fn walk(
             ..observe::view(ctx, &lb, objects, goal)
         };
         let mut plan = plan::plan(&view, goal);
-        let _join = Join::of(ctx, key, &lb, goal, of).await?;
+        let join = Join::of(ctx, key, &lb, goal, of).await?;
         let outcome = apply::apply(ctx, &view, &plan).await;
+        if let (Some(join), Err(error)) = (&join, &outcome) {
+            join.failed(key, &lb, error);
+        }
         if let (Sharing::Primary(_), Some(vm)) = (&view.sharing, vm) {
             group::names_written(ctx, &Stored::of(ctx, key).objects(key), vm);
         }
@@ -123,7 +126,15 @@ pub async fn walk(
             Next::Backoff => Requeue::Backoff,
         };
         let written = match &conclusion.status {
-            Some(update) => &write_status::write_status(ctx, key, newest, update).await?,
+            Some(update) => &match write_status::write_status(ctx, key, newest, update).await {
+                Ok(written) => written,
+                Err(error) => {
+                    if let Some(join) = &join {
+                        join.failed(key, newest, &error);
+                    }
+                    return Err(error);
+                }
+            },
             None => newest,
         };
         let is_told = of != key && conclusion.status.is_some();

@@ -47,6 +47,10 @@ pub async fn write_status(
     mark();
     let written = ctx.client.patch(key, &lb.metadata, patch).await;
     mark();
+    if let Err(WriteError::Unavailable(_)) = &written {
+        // It may have been done: the next step that acts on the status reads it first (IPA-6).
+        ctx.index.set_unverified(key);
+    }
     let written = written?;
     ctx.index.set_verified(key);
     let before = lb.status.as_ref().and_then(|s| s.conditions.as_deref());

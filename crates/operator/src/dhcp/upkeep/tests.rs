@@ -11,6 +11,7 @@ use harvester_lb_core::dhcp::upkeep::{ClientView, Guard, Holder};
 use harvester_lb_fixtures::{load_balancer, record, service, stored, vm_spec, with};
 use harvester_lb_ipam::Micros;
 use harvester_lb_ipam::dhcp::{ClientId, HardwareAddress, Identity, Lease, LeaseTimes, StateName};
+use harvester_lb_object::Key;
 use http::Method;
 use k8s_openapi::api::core::v1::Service;
 

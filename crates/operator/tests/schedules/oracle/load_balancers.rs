@@ -33,6 +33,7 @@ fn without_details(status: &Value) -> Value {
 
 impl Oracle {
     pub(super) fn lb(&mut self, event: &Event) -> Result<(), Failure> {
+        self.settle(event);
         let key = &event.key;
         let Some(object) = &event.after else {
             self.lbs.remove(key);

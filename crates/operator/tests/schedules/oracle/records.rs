@@ -5,7 +5,9 @@ use harvester_lb_object::Key;
 use super::Oracle;
 use super::objects::{Lb, Record};
 use crate::api::{By, Event};
+use crate::call::Seen;
 use crate::failure::{Failure, must};
+use crate::kind::Kind;
 use crate::leases;
 
 impl Oracle {
@@ -39,10 +41,14 @@ impl Oracle {
             self.by_hand.insert(address);
             return Ok(());
         }
+        let was_bound = before.as_ref().is_some_and(|record| record.bound);
+        if let Some(record) = after.as_ref().filter(|it| it.bound && !was_bound) {
+            self.given(event, record)?;
+        }
         if let Some(before) = before.filter(|r| r.bound)
             && !self.by_hand.contains(&address)
         {
-            self.given_up(&before, after.as_ref())?;
+            self.given_up(event, &before, after.as_ref())?;
         }
         self.nobody_shows_what_is_anothers()
     }
@@ -61,8 +67,33 @@ impl Oracle {
             || self.lbs.iter().any(has_its_port)
     }
 
+    /// A load balancer that has been told that it shares an address, and may.
+    fn sharer(&self, record: &Record) -> Option<&Key> {
+        let group = record.of();
+        let primary = self.lbs.get(&group);
+        // The address of a group changes with that of its primary.
+        let moves = primary.is_some_and(|it| it.committed.as_ref() != Some(&record.address));
+        let shares = |(key, lb): &(&Key, &Lb)| {
+            **key != group
+                && key.namespace == group.namespace
+                && lb.committed.as_ref() == Some(&record.address)
+                && self.settled.contains(*key)
+                && !lb.is_leaving
+                && !self.drops_out(lb, record)
+                && lb.names(&group)
+                && lb.was.is_none()
+        };
+        let mut sharers = self.lbs.iter().filter(shares);
+        sharers.next().map(|(key, _)| key).filter(|_| !moves)
+    }
+
     /// IPA-3: a Bound record was altered or deleted.
-    fn given_up(&self, before: &Record, after: Option<&Record>) -> Result<(), Failure> {
+    fn given_up(
+        &self,
+        event: &Event,
+        before: &Record,
+        after: Option<&Record>,
+    ) -> Result<(), Failure> {
         let Record {
             address,
             owner,
@@ -84,7 +115,15 @@ impl Oracle {
                 after.owner
             );
             let group = before.of();
-            let shares = |lb: &&Lb| *owner == group || (lb.names(&group) && lb.was.is_none());
+            // In between it may have left and come back.
+            let stayed = |seen: Seen| {
+                let mut known = self.history.known(Kind::Lb, owner, &seen.at_begin);
+                known.all(|lb| lb.is_some_and(|lb| Lb::read(lb).names(&group)))
+            };
+            let shares = |lb: &&Lb| {
+                *owner == group
+                    || (lb.names(&group) && lb.was.is_none() && event.seen.is_none_or(stayed))
+            };
             let robbed = lb.filter(|lb| lb.uid == *uid && !lb.dhcp).filter(shares);
             let robbed = robbed.filter(|lb| !self.drops_out(lb, before));
             must!(
@@ -112,6 +151,12 @@ impl Oracle {
             );
             return Ok(());
         }
+        let sharer = self.sharer(before);
+        must!(
+            "SHR-5",
+            sharer.is_none(),
+            "{address} is released although {sharer:?} shares it"
+        );
         if let Some(lb) = lb.filter(|lb| lb.uid == *uid) {
             must!(
                 "IPA-3",

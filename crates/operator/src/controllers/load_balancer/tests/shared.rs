@@ -2,6 +2,9 @@
 
 use super::*;
 use crate::controllers::live;
+use futures::FutureExt;
+use harvester_lb_core::sharing::telling::Shared;
+use tokio::time::Duration;
 
 const GROUP: &str = "/api/v1/namespaces/n/services/g";
 
@@ -94,5 +97,131 @@ async fn shr_7_the_slice_of_one_that_has_left_with_a_refused_spec_goes() {
         server.put(GROUP, now);
         let _ = reconcile(&ctx, &key()).await;
         assert_eq!(server.get(SLICE).is_none(), is_gone, "{owner_now}");
+    }
+}
+
+/// A new leader may have the status of a member before the record and the Service of its group.
+#[tokio::test]
+async fn shr_4_the_slice_of_a_member_whose_record_is_not_seen_yet_stays() {
+    let told = Shared::Secondary("g".to_owned()).condition("10.0.0.2");
+    for is_recorded in [true, false] {
+        let server = FakeApiServer::default();
+        let mut lb = member(5);
+        lb["status"]["conditions"] = json!([
+            {"type": "AddressShared", "status": "True", "reason": told.reason, "message": told.message},
+        ]);
+        server.put(LB, lb.clone());
+        let ctx = leader(&server, pool(&json!({})), &lb);
+        serves(&ctx, &server);
+        ctx.index.stores.services.forget(&key(), Version(99));
+        let mut record = record("10.0.0.2", 3, "Bound", "u-g");
+        record["spec"]["owner"]["name"] = "g".into();
+        if is_recorded {
+            server.put(RECORD, record);
+        }
+        let outcome = reconcile(&ctx, &key()).await;
+        let is_kept = server.get(SLICE).is_some();
+        assert_eq!(is_kept, is_recorded, "{outcome:?}");
+    }
+}
+
+/// The API server may still do the write of a status whose answer was lost, and the status would name an address of somebody else.
+#[tokio::test(start_paused = true)]
+async fn ipa_6_the_address_of_a_join_that_was_not_answered_is_not_released_yet() {
+    for workload in ["vm", "cluster"] {
+        for has_changed in [true, false] {
+            let server = FakeApiServer::default();
+            let (mut joiner, mut primary) = (named(workload), named(workload));
+            joiner["metadata"]["annotations"] = json!({ keys::ANNOTATION_PRIMARY: "g" });
+            joiner["status"] = json!({});
+            joiner["spec"]["listeners"][0]["port"] = 81.into();
+            primary["metadata"]["name"] = "g".into();
+            primary["metadata"]["uid"] = "u-g".into();
+            let mut record = record("10.0.0.2", 3, "Bound", "u-g");
+            record["spec"]["owner"]["name"] = "g".into();
+            server.put(LB, joiner.clone());
+            server.put(RECORD, record.clone());
+            let silent = server.clone();
+            let client = fake::client(move |request| {
+                let is_lost = request.method == Method::PATCH && request.path == LB;
+                std::future::ready(if is_lost {
+                    fake::failure(503, "ServiceUnavailable")
+                } else {
+                    silent.answer(request)
+                })
+            });
+            let ctx = leader_with(client, pool(&json!({})), &joiner);
+            let group = Key::new("n", "g");
+            let lbs = &ctx.index.stores.lbs;
+            let primary = Lb::valid(object(primary));
+            let change = lbs.written(&group, Version(5), primary).unwrap();
+            ctx.index.lb_changed(&group, &change);
+            knows(&ctx, 3, &record);
+            let outcome = reconcile(&ctx, &key()).await;
+            assert!(
+                matches!(outcome, Err(WriteError::Unavailable(_))),
+                "{outcome:?}"
+            );
+            let addr = "10.0.0.2".parse().unwrap();
+            assert!(!ctx.index.begin_release(addr), "{workload}");
+            if has_changed {
+                // It was done, and the index does not know yet.
+                let mut named = joiner.clone();
+                named["status"] = json!({"allocatedAddress": {"ip": "10.0.0.2"}});
+                lbs.written(&key(), Version(400), Lb::valid(object(named)));
+                assert!(!ctx.index.begin_release(addr), "{workload}");
+                lbs.written(&key(), Version(500), Lb::valid(object(joiner)));
+            } else {
+                tokio::time::advance(Duration::from_secs(76)).await;
+            }
+            assert!(ctx.index.begin_release(addr), "{workload} {has_changed}");
+        }
+    }
+}
+
+/// The back-off of a load balancer whose EndpointSlice cannot be written is not ended by the offer of its ports that ends with the attempt.
+#[tokio::test]
+async fn shr_2_a_failed_write_of_the_slice_is_not_tried_again_at_once() {
+    for (code, reason) in [(403, "Forbidden"), (503, "ServiceUnavailable")] {
+        let server = FakeApiServer::default();
+        let (mut lb, mut primary) = (member(5), named("vm"));
+        lb["spec"]["listeners"][0]["port"] = 81.into();
+        lb["spec"]["listeners"][0]["name"] = "own".into();
+        primary["metadata"]["name"] = "g".into();
+        primary["metadata"]["uid"] = "u-g".into();
+        let mut record = record("10.0.0.2", 3, "Bound", "u-g");
+        record["spec"]["owner"]["name"] = "g".into();
+        server.put(LB, lb.clone());
+        server.put(RECORD, record.clone());
+        let failing = server.clone();
+        let client = fake::client(move |request| {
+            let is_slice =
+                request.method != Method::GET && request.path.contains("/endpointslices");
+            std::future::ready(if is_slice {
+                fake::failure(code, reason)
+            } else {
+                failing.answer(request)
+            })
+        });
+        let ctx = leader_with(client, pool(&json!({})), &lb);
+        let group = Key::new("n", "g");
+        let primary = Lb::valid(object(primary));
+        let lbs = &ctx.index.stores.lbs;
+        let change = lbs.written(&group, Version(5), primary).unwrap();
+        ctx.index.lb_changed(&group, &change);
+        knows(&ctx, 3, &record);
+        let queued = || {
+            let next = || ctx.index.queues.lbs.next().now_or_never().flatten();
+            std::iter::from_fn(next).collect::<Vec<Key>>()
+        };
+        for key in queued() {
+            ctx.index.queues.lbs.done(&key, &Ok(Requeue::AwaitChange));
+        }
+        let outcome = reconcile(&ctx, &key()).await;
+        let names = outcome.is_err() || !matches!(outcome, Ok(Requeue::AwaitChange));
+        assert!(names, "{code}: {outcome:?}");
+        let offered = ctx.index.group(&group).unwrap().offers;
+        assert_eq!(offered.is_empty(), code == 403, "{offered:?}");
+        assert_eq!(queued(), [], "{code}");
     }
 }
