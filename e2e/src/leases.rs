@@ -208,6 +208,29 @@ pub async fn kea(world: &World, range: &RangeInclusive<u8>) -> anyhow::Result<Dh
 /// Lifetime of Kea's leases.
 const SHORT: Duration = Duration::from_secs(16);
 
+/// Lifetime of the leases of [`lasting`]: that of dnsmasq.
+pub const LIFETIME: Duration = Duration::from_mins(2);
+
+/// A server of a kind with this range, and leases that outlast a test; with the times of renewal in seconds, T1 and T2, or without.
+pub async fn lasting(
+    world: &World,
+    kind: &str,
+    range: &RangeInclusive<u8>,
+    times: Option<(u8, u8)>,
+) -> anyhow::Result<Dhcp> {
+    if kind == "dnsmasq" {
+        let flags = times.map(|(t1, t2)| {
+            [("58", t1), ("59", t2)].map(|(option, time)| format!("--dhcp-option={option},{time}"))
+        });
+        let flags: Vec<&str> = flags.iter().flatten().map(String::as_str).collect();
+        return dnsmasq_with(world, range, &flags).await;
+    }
+    let times = times.map(|(t1, t2)| json!({"renew-timer": t1, "rebind-timer": t2}));
+    let (first, last) = (lan(*range.start()), lan(*range.end()));
+    let times = times.unwrap_or_else(|| json!({}));
+    Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &times).await
+}
+
 /// The kinds of servers.
 pub const SERVERS: [&str; 2] = ["dnsmasq", "kea"];
 

@@ -145,6 +145,18 @@ impl Dhcp {
         });
         lines.collect()
     }
+
+    /// The address that is leased to a hardware address.
+    pub fn held_by(&self, hardware: &str) -> Option<Ipv4Addr> {
+        let held = self.held();
+        let leases = self.leases();
+        let is_its = |line: &&str| line.contains(hardware);
+        let mut addresses = leases.lines().filter(is_its).filter_map(|line| {
+            let mut cells = line.split([',', ' ']);
+            cells.find_map(|cell| cell.parse().ok())
+        });
+        addresses.rfind(|address| held.contains(address))
+    }
 }
 
 /// Kea appends a row for each change: the last one of an address counts. A lease that was given back has the lifetime 0.

@@ -1,8 +1,6 @@
 //! What a DHCP server does to one lease: renewals, an absence, reservations (DHC-1, DHC-2).
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, Phase};
@@ -12,28 +10,17 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use harvester_lb_e2e::leases::{
-    EARLY, NODE, SERVERS, address, bound, clients, delete, dnsmasq_with, given_back, held,
-    in_state, kinds, lease, leased, leased_spec, no_record, phase, record_until, set, start,
+    LIFETIME, NODE, SERVERS, address, bound, clients, delete, dnsmasq_with, given_back, held,
+    in_state, kinds, lasting, lease, leased, leased_spec, no_record, phase, record_until, set,
+    start,
 };
 
-/// Lifetime of Kea's leases. T1 is after 4 s, T2 after 6 s.
-const LIFETIME: Duration = Duration::from_secs(20);
 /// A hardware address that a server knows.
 const RESERVED: &str = "02:00:5e:10:00:2a";
 
 fn expiry(record: &IPAllocation) -> anyhow::Result<Timestamp> {
     let expires_at = lease(record).expires_at.context("no expiry")?;
     Ok(expires_at.parse()?)
-}
-
-/// A server of a kind, whose leases are due after 4 s and 6 s.
-async fn early(world: &World, kind: &str, range: &RangeInclusive<u8>) -> anyhow::Result<Dhcp> {
-    if kind == "dnsmasq" {
-        return dnsmasq_with(world, range, &[EARLY, "--dhcp-option=59,6"]).await;
-    }
-    let early = json!({"renew-timer": 4, "rebind-timer": 6});
-    let (first, last) = (lan(*range.start()), lan(*range.end()));
-    Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &early).await
 }
 
 /// With Kea, and in the soak with dnsmasq.
@@ -51,7 +38,7 @@ pub async fn dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server(
 async fn renewed(world: &World, kind: &str) -> anyhow::Result<()> {
     let ns = format!("renewed-{kind}");
     set(world, &ns).await?;
-    let server = early(world, kind, &(230..=232)).await?;
+    let server = lasting(world, kind, &(230..=232), Some((4, 6))).await?;
     let process = start(world, "builtin").await?;
     let lb = leased(world, &ns, "web").await?;
     let first = phase(world, &lb, Phase::Bound).await?;

@@ -15,12 +15,13 @@ use serde_json::json;
 use crate::group::{Group, Program};
 use crate::wire::{Filter, NO_ACKS, NO_REPLIES, asked};
 use harvester_lb_e2e::leases::{
-    EARLY, address, bound, delete, dnsmasq, dnsmasq_with, held, lease, leased, no_record, phase,
-    record_until, serve, set, unserve,
+    SERVERS, address, bound, delete, held, lasting, lease, leased, no_record, phase, record_until,
+    serve, set, unserve,
 };
 
 /// Rounds of each test in the soak.
 pub const SOAK: u64 = 200;
+
 /// Waits until a lease is confirmed: it ends later than the given one. Its address stays meanwhile.
 pub async fn confirmed(
     world: &World,
@@ -78,12 +79,12 @@ pub async fn none_left(
 /// Before a lease, with one, and while it is given back.
 async fn killed_in_each_state(
     world: &World,
-    ns: &str,
+    (ns, kind): (&str, &str),
     range: &RangeInclusive<u8>,
     has_standby: bool,
 ) -> anyhow::Result<()> {
     set(world, ns).await?;
-    let server = dnsmasq(world, range).await?;
+    let server = lasting(world, kind, range, None).await?;
     let earlier = asked(&server.process().log());
     let mut group = Group::start(world, Program::Dhcp).await?;
     if has_standby {
@@ -106,7 +107,8 @@ async fn killed_in_each_state(
     group.leader.process.stop()?;
     let record = phase(world, &probing, Phase::Pending).await?;
     let hardware = lease(&record).hardware_address;
-    let of_probing = held_by(&server, &hardware)?;
+    let of_probing = server.held_by(&hardware);
+    let of_probing = of_probing.with_context(|| server.leases())?;
     group.kill().await?;
     if has_standby {
         group.stand_by().await?;
@@ -121,7 +123,7 @@ async fn killed_in_each_state(
     let record = phase(world, &asking, Phase::Pending).await?;
     let hardware = lease(&record).hardware_address;
     let of_asking = eventually("leased to the client that asks", SOON, || async {
-        held_by(&server, &hardware).map(Some)
+        Ok(server.held_by(&hardware))
     })
     .await?;
     drop(no_acks);
@@ -151,47 +153,52 @@ async fn killed_in_each_state(
     none_left(world, &server, range, &[&kept, &probing, &asking, &waiting]).await
 }
 
-/// The address that dnsmasq has leased to a client.
-pub fn held_by(server: &Dhcp, hardware: &str) -> anyhow::Result<Ipv4Addr> {
-    let leases = server.leases();
-    let line = leases.lines().find(|line| line.contains(hardware));
-    let line = line.with_context(|| format!("none of {hardware}: {leases}"))?;
-    let address = line.split_whitespace().nth(2).context("no address")?;
-    Ok(address.parse()?)
-}
-
-/// The namespaces of the rounds. What the seed does not decide, the machine does: at which instruction a process is killed.
-pub fn namespaces(prefix: &'static str) -> impl Iterator<Item = String> {
-    let seeds = Rounds::from_env(1, SOAK).seeds();
-    seeds.map(move |seed| format!("{prefix}-{seed}"))
+/// The namespaces of the rounds, and the kind of the server: both in turn, from this one on. What the seed does not decide, the machine
+/// does: at which instruction a process is killed.
+fn rounds(
+    prefix: &'static str,
+    first: &'static str,
+) -> impl Iterator<Item = (String, &'static str)> {
+    let rounds = Rounds::from_env(1, SOAK);
+    let kinds = SERVERS.into_iter().cycle();
+    let kinds = kinds.skip_while(move |kind| *kind != first);
+    let namespaces = rounds.seeds().map(move |seed| format!("{prefix}-{seed}"));
+    namespaces.zip(kinds)
 }
 
 pub async fn dhc_2_killed_in_each_state_and_restarted(world: Arc<World>) -> anyhow::Result<()> {
-    for ns in namespaces("again") {
-        killed_in_each_state(&world, &ns, &(188..=193), false).await?;
+    for (ns, kind) in rounds("again", "kea") {
+        let done = killed_in_each_state(&world, (&ns, kind), &(188..=193), false).await;
+        done.context(kind)?;
     }
     Ok(())
 }
 
 pub async fn dhc_2_killed_in_each_state_with_a_standby(world: Arc<World>) -> anyhow::Result<()> {
-    for ns in namespaces("standby") {
-        killed_in_each_state(&world, &ns, &(194..=199), true).await?;
+    for (ns, kind) in rounds("standby", "dnsmasq") {
+        let done = killed_in_each_state(&world, (&ns, kind), &(194..=199), true).await;
+        done.context(kind)?;
     }
     Ok(())
 }
 
 pub async fn dhc_2_killed_while_the_server_is_away(world: Arc<World>) -> anyhow::Result<()> {
-    for ns in namespaces("away") {
-        killed_while_the_server_is_away(&world, &ns).await?;
+    for (ns, kind) in rounds("away", "dnsmasq") {
+        let done = killed_while_the_server_is_away(&world, &ns, kind).await;
+        done.context(kind)?;
     }
     Ok(())
 }
 
 /// After T1 and after T2, when nobody renews the lease.
-async fn killed_while_the_server_is_away(world: &World, ns: &str) -> anyhow::Result<()> {
+async fn killed_while_the_server_is_away(
+    world: &World,
+    ns: &str,
+    kind: &str,
+) -> anyhow::Result<()> {
     set(world, ns).await?;
     let range = 225..=229;
-    let server = dnsmasq_with(world, &range, &[EARLY, "--dhcp-option=59,7"]).await?;
+    let server = lasting(world, kind, &range, Some((4, 7))).await?;
     let mut group = Group::start(world, Program::Dhcp).await?;
     let lb = leased(world, ns, "web").await?;
     let had = bound(world, &lb).await?;

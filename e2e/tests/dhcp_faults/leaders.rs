@@ -10,7 +10,7 @@ use harvester_lb_testkit::eventually;
 use jiff::Timestamp;
 
 use crate::group::{Group, Program};
-use crate::killed::{confirmed, exactly, held_by, none_left};
+use crate::killed::{confirmed, exactly, none_left};
 use crate::wire::{Filter, NO_ACKS, NO_REPLIES, asked};
 use harvester_lb_e2e::leases::{EARLY, bound, dnsmasq_with, lease, leased, phase, set};
 
@@ -31,7 +31,7 @@ pub async fn dhc_2_a_leader_that_ends_hands_its_leases_over(
     let record = phase(&world, &asking, Phase::Pending).await?;
     let hardware = lease(&record).hardware_address;
     let of_asking = eventually("leased to the client that asks", SOON, || async {
-        held_by(&server, &hardware).map(Some)
+        Ok(server.held_by(&hardware))
     })
     .await?;
     group.stand_by().await?;

@@ -3,7 +3,6 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, Phase};
@@ -16,12 +15,9 @@ use serde_json::{Value, json};
 use crate::wire::{Filter, NO_DISCOVERS};
 use harvester_lb_e2e::leases::operator::{served, start_operator, unserved};
 use harvester_lb_e2e::leases::{
-    EARLY, NODE, SERVERS, bound, counter, delete, dnsmasq_with, given_back, held, lease, leased,
-    no_record, phase, set, start,
+    EARLY, LIFETIME, NODE, SERVERS, bound, counter, delete, dnsmasq_with, given_back, held, lease,
+    leased, no_record, phase, set, start,
 };
-
-/// Lifetime of the leases: that of dnsmasq. T1 is after 4 s.
-const LIFETIME: Duration = Duration::from_mins(2);
 
 /// A hardware address that none of the clients has.
 const OTHER: &str = "02:00:5e:10:00:2b";

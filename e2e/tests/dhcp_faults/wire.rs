@@ -55,9 +55,15 @@ pub fn last_xid(log: &str, kind: &str) -> anyhow::Result<u32> {
         .with_context(|| format!("no transaction id in {line:?}"))
 }
 
-/// Number of messages of clients in the log of dnsmasq.
+/// Number of messages of clients in the log of a server. Kea's has those alone that are granted, by their answers.
 pub fn asked(log: &str) -> usize {
-    let messages = ["DHCPDISCOVER(", "DHCPREQUEST(", "DHCPRELEASE("];
+    let messages = [
+        "DHCPDISCOVER(",
+        "DHCPREQUEST(",
+        "DHCPRELEASE(",
+        "DHCP4_LEASE_ADVERT ",
+        "DHCP4_LEASE_ALLOC ",
+    ];
     let is_asked = |line: &&str| messages.iter().any(|message| line.contains(message));
     log.lines().filter(is_asked).count()
 }
