@@ -8,6 +8,24 @@ use tokio::time::Duration;
 
 const GROUP: &str = "/api/v1/namespaces/n/services/g";
 
+/// The record of 10.0.0.2, which is the address of `g`.
+fn record_of_group() -> Value {
+    let mut record = record("10.0.0.2", 3, "Bound", "u-g");
+    record["spec"]["owner"]["name"] = "g".into();
+    record
+}
+
+/// The stores have `g` and its record.
+fn has_group(ctx: &Context, workload: &str) {
+    let mut primary = named(workload);
+    primary["metadata"]["name"] = "g".into();
+    primary["metadata"]["uid"] = "u-g".into();
+    let (group, primary) = (Key::new("n", "g"), Lb::valid(object(primary)));
+    let change = ctx.index.stores.lbs.written(&group, Version(5), primary);
+    ctx.index.lb_changed(&group, &change.unwrap());
+    knows(ctx, 3, &record_of_group());
+}
+
 /// A load balancer whose status names 10.0.0.2, the address of `g`.
 fn member(version: u64) -> Value {
     let mut lb = named("vm");
@@ -114,10 +132,8 @@ async fn shr_4_the_slice_of_a_member_whose_record_is_not_seen_yet_stays() {
         let ctx = leader(&server, pool(&json!({})), &lb);
         serves(&ctx, &server);
         ctx.index.stores.services.forget(&key(), Version(99));
-        let mut record = record("10.0.0.2", 3, "Bound", "u-g");
-        record["spec"]["owner"]["name"] = "g".into();
         if is_recorded {
-            server.put(RECORD, record);
+            server.put(RECORD, record_of_group());
         }
         let outcome = reconcile(&ctx, &key()).await;
         let is_kept = server.get(SLICE).is_some();
@@ -131,16 +147,12 @@ async fn ipa_6_the_address_of_a_join_that_was_not_answered_is_not_released_yet()
     for workload in ["vm", "cluster"] {
         for has_changed in [true, false] {
             let server = FakeApiServer::default();
-            let (mut joiner, mut primary) = (named(workload), named(workload));
+            let mut joiner = named(workload);
             joiner["metadata"]["annotations"] = json!({ keys::ANNOTATION_PRIMARY: "g" });
             joiner["status"] = json!({});
             joiner["spec"]["listeners"][0]["port"] = 81.into();
-            primary["metadata"]["name"] = "g".into();
-            primary["metadata"]["uid"] = "u-g".into();
-            let mut record = record("10.0.0.2", 3, "Bound", "u-g");
-            record["spec"]["owner"]["name"] = "g".into();
             server.put(LB, joiner.clone());
-            server.put(RECORD, record.clone());
+            server.put(RECORD, record_of_group());
             let silent = server.clone();
             let client = fake::client(move |request| {
                 let is_lost = request.method == Method::PATCH && request.path == LB;
@@ -151,12 +163,8 @@ async fn ipa_6_the_address_of_a_join_that_was_not_answered_is_not_released_yet()
                 })
             });
             let ctx = leader_with(client, pool(&json!({})), &joiner);
-            let group = Key::new("n", "g");
+            has_group(&ctx, workload);
             let lbs = &ctx.index.stores.lbs;
-            let primary = Lb::valid(object(primary));
-            let change = lbs.written(&group, Version(5), primary).unwrap();
-            ctx.index.lb_changed(&group, &change);
-            knows(&ctx, 3, &record);
             let outcome = reconcile(&ctx, &key()).await;
             assert!(
                 matches!(outcome, Err(WriteError::Unavailable(_))),
@@ -184,15 +192,11 @@ async fn ipa_6_the_address_of_a_join_that_was_not_answered_is_not_released_yet()
 async fn shr_2_a_failed_write_of_the_slice_is_not_tried_again_at_once() {
     for (code, reason) in [(403, "Forbidden"), (503, "ServiceUnavailable")] {
         let server = FakeApiServer::default();
-        let (mut lb, mut primary) = (member(5), named("vm"));
+        let mut lb = member(5);
         lb["spec"]["listeners"][0]["port"] = 81.into();
         lb["spec"]["listeners"][0]["name"] = "own".into();
-        primary["metadata"]["name"] = "g".into();
-        primary["metadata"]["uid"] = "u-g".into();
-        let mut record = record("10.0.0.2", 3, "Bound", "u-g");
-        record["spec"]["owner"]["name"] = "g".into();
         server.put(LB, lb.clone());
-        server.put(RECORD, record.clone());
+        server.put(RECORD, record_of_group());
         let failing = server.clone();
         let client = fake::client(move |request| {
             let is_slice =
@@ -204,12 +208,7 @@ async fn shr_2_a_failed_write_of_the_slice_is_not_tried_again_at_once() {
             })
         });
         let ctx = leader_with(client, pool(&json!({})), &lb);
-        let group = Key::new("n", "g");
-        let primary = Lb::valid(object(primary));
-        let lbs = &ctx.index.stores.lbs;
-        let change = lbs.written(&group, Version(5), primary).unwrap();
-        ctx.index.lb_changed(&group, &change);
-        knows(&ctx, 3, &record);
+        has_group(&ctx, "vm");
         let queued = || {
             let next = || ctx.index.queues.lbs.next().now_or_never().flatten();
             std::iter::from_fn(next).collect::<Vec<Key>>()
@@ -220,7 +219,7 @@ async fn shr_2_a_failed_write_of_the_slice_is_not_tried_again_at_once() {
         let outcome = reconcile(&ctx, &key()).await;
         let names = outcome.is_err() || !matches!(outcome, Ok(Requeue::AwaitChange));
         assert!(names, "{code}: {outcome:?}");
-        let offered = ctx.index.group(&group).unwrap().offers;
+        let offered = ctx.index.group(&Key::new("n", "g")).unwrap().offers;
         assert_eq!(offered.is_empty(), code == 403, "{offered:?}");
         assert_eq!(queued(), [], "{code}");
     }
