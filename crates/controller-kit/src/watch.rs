@@ -115,6 +115,7 @@ where
                 return restored;
             }
         }
+        let is_all = labels.is_none();
         let mut found = stream::iter(pending.unconfirmed)
             .map(|(key, known)| {
                 let (api, labels, health) = (&guarded, labels.as_deref(), &health);
@@ -125,7 +126,6 @@ where
             })
             .buffer_unordered(LOOK_UPS_AT_A_TIME);
         while let Some((key, known, found)) = found.next().await {
-            let is_all = labels.is_none();
             apply_live_read(&key, known, found, is_all, &store, &convert, &handler);
         }
     }

@@ -82,8 +82,10 @@ impl CachedResource<Index> for IPAllocation {
         let stamp = Stamp::of(&object.metadata);
         let store = Self::store(index);
         let change = store.written(key, stamp, Allocation::decoded(object));
-        if change.is_some() || !store.is_gone(key, stamp) {
-            index.observe_record(&key.name, &Allocation::decoded(object));
+        match &change {
+            Some(Change::Applied { new, .. }) => index.observe_record(&key.name, new),
+            _ if store.is_gone(key, stamp) => {}
+            _ => index.observe_record(&key.name, &Allocation::decoded(object)),
         }
         let change = change?;
         index.shared_record_updated(&change);

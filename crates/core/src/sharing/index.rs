@@ -155,7 +155,7 @@ impl Index {
     }
 
     /// Updates an EndpointSlice with our label; `None` when it is deleted. Returns the Services that it has left or joined. What is not
-    /// owned by the load balancer of its name does not count: nobody would take it away.
+    /// owned by the load balancer of its name does not count: it may be anybody's, and stay for ever.
     pub fn set_slice(&mut self, key: &Key, slice: Option<&EndpointSlice>) -> BTreeSet<Key> {
         let is_ours = |slice: &&EndpointSlice| {
             let mut owners = slice.metadata.owner_references.iter().flatten();

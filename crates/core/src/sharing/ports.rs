@@ -47,7 +47,7 @@ pub struct Contested {
 }
 
 impl Claimant {
-    /// Who is first, if the Service carries the port for nobody, nor is about to. A later one is first in no other respect.
+    /// Who is first, as far as neither the Service nor the EndpointSlices tell.
     fn rank(&self) -> (Reverse<bool>, Micros, &str) {
         (Reverse(self.is_primary), self.created, &self.name)
     }

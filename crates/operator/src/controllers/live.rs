@@ -100,6 +100,16 @@ pub async fn ensure_slice_caught_up(ctx: &Context, key: &Key) -> Result<(), Writ
     Ok(())
 }
 
+/// Brings the stored EndpointSlice of a load balancer that shares an address up to the present, at most once in a term: an earlier
+/// leader may have written what the watch has not brought (SHR-2).
+pub async fn catch_slice_up(ctx: &Context, key: &Key) -> Result<(), WriteError> {
+    if !ctx.index.is_slice_verified(key) {
+        ctx.client.get_live::<EndpointSlice>(key).await?;
+        ctx.index.set_slice_verified(key);
+    }
+    Ok(())
+}
+
 /// Verifies that there is no load balancer of this name.
 ///
 /// # Errors

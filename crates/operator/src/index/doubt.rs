@@ -26,6 +26,11 @@ impl Doubt {
         }
     }
 
+    /// Whether it was decided from this version too.
+    pub(super) fn is_from(&self, version: Version) -> bool {
+        self.version == version
+    }
+
     /// Whether it may be done yet. `is_same`: whether the object still has this version.
     pub(super) fn is_open(&self, is_same: impl Fn(&Key, Version) -> bool, now: Instant) -> bool {
         self.until > now && is_same(&self.key, self.version)

@@ -11,36 +11,29 @@ use super::doubt::Doubt;
 #[derive(Default)]
 pub(super) struct Offers(BTreeMap<Key, BTreeMap<Key, Offer>>);
 
+/// Names of ports.
 #[derive(Default)]
 struct Offer {
-    /// Names of the ports.
-    ports: Vec<String>,
-    /// Whether the load balancer is at it.
-    is_begun: bool,
-    /// An earlier write of it was not answered.
-    doubt: Option<Doubt>,
+    /// Those that the load balancer is at.
+    begun: Option<Vec<String>>,
+    /// Those of earlier writes that were not answered.
+    doubt: Option<(Doubt, Vec<String>)>,
 }
 
 impl Offers {
     /// A load balancer is about to write these.
     pub(super) fn begin(&mut self, group: &Key, lb: &Key, ports: &[String]) {
         let of = self.0.entry(group.clone()).or_default();
-        let offer = of.entry(lb.clone()).or_default();
-        offer.is_begun = true;
-        if offer.doubt.is_none() {
-            offer.ports.clear();
-        }
-        offer.ports.extend_from_slice(ports);
-        offer.ports.sort();
-        offer.ports.dedup();
+        of.entry(lb.clone()).or_default().begun = Some(ports.to_vec());
     }
 
     /// It has written them, or has given up.
     pub(super) fn end(&mut self, group: &Key, lb: &Key) {
         self.retain(|of, it, offer| {
-            let is_ended = of == group && it == lb;
-            offer.is_begun &= !is_ended;
-            offer.is_begun || offer.doubt.is_some()
+            if of == group && it == lb {
+                offer.begun = None;
+            }
+            offer.begun.is_some() || offer.doubt.is_some()
         });
     }
 
@@ -48,29 +41,40 @@ impl Offers {
     pub(super) fn doubt(&mut self, group: &Key, lb: &Key, version: Version, now: Instant) {
         self.retain(|of, it, offer| {
             if of == group && it == lb {
-                offer.doubt = Some(Doubt::new(lb, version, now));
+                let earlier = offer.doubt.take();
+                let earlier = earlier.filter(|(doubt, _)| doubt.is_from(version));
+                let ports = earlier.into_iter().flat_map(|(_, ports)| ports);
+                let ports = ports.chain(offer.begun.iter().flatten().cloned()).collect();
+                offer.doubt = Some((Doubt::new(lb, version, now), ports));
             }
-            offer.is_begun || offer.is_open(&|_, _| true, now)
+            offer.begun.is_some() || offer.open(&|_, _| true, now).is_some()
         });
     }
 
-    /// Those of a group, each with the name of the load balancer. `is_same`: whether an EndpointSlice has this version.
+    /// Those of a group, each with the name of the load balancer, and when the last of the writes that were not answered can no longer
+    /// be done. `is_same`: whether an EndpointSlice has this version.
     pub(super) fn of(
         &mut self,
         group: &Key,
         is_same: impl Fn(&Key, Version) -> bool,
         now: Instant,
-    ) -> Vec<(String, String)> {
+    ) -> (Vec<(String, String)>, Option<Instant>) {
+        let (mut all, mut until) = (Vec::new(), None);
         if !self.0.contains_key(group) {
-            return Vec::new();
+            return (all, until);
         }
-        self.retain(|of, _, offer| of != group || offer.is_begun || offer.is_open(&is_same, now));
-        let all = self.0.get(group).into_iter().flatten();
-        all.flat_map(|(lb, offer)| {
-            let ports = offer.ports.iter();
-            ports.map(|port| (port.clone(), lb.name.to_string()))
-        })
-        .collect()
+        self.retain(|of, lb, offer| {
+            if of != group {
+                return true;
+            }
+            let open = offer.open(&is_same, now);
+            let doubted = open.into_iter().flat_map(|(_, ports)| ports);
+            let ports = doubted.chain(offer.begun.iter().flatten());
+            all.extend(ports.map(|port| (port.clone(), lb.name.to_string())));
+            until = until.max(open.map(|(doubt, _)| doubt.until));
+            open.is_some() || offer.begun.is_some()
+        });
+        (all, until)
     }
 
     fn retain(&mut self, mut is_kept: impl FnMut(&Key, &Key, &mut Offer) -> bool) {
@@ -82,9 +86,13 @@ impl Offers {
 }
 
 impl Offer {
-    fn is_open(&self, is_same: &impl Fn(&Key, Version) -> bool, now: Instant) -> bool {
+    fn open(
+        &self,
+        is_same: &impl Fn(&Key, Version) -> bool,
+        now: Instant,
+    ) -> Option<&(Doubt, Vec<String>)> {
         let doubt = self.doubt.as_ref();
-        doubt.is_some_and(|doubt| doubt.is_open(is_same, now))
+        doubt.filter(|(doubt, _)| doubt.is_open(is_same, now))
     }
 }
 
@@ -94,7 +102,7 @@ mod tests {
     use super::*;
 
     fn said(offers: &mut Offers, group: &Key, version: u64, now: Instant) -> Vec<String> {
-        let all = offers.of(group, |_, it| it == Version(version), now);
+        let (all, _) = offers.of(group, |_, it| it == Version(version), now);
         let all = all.into_iter().map(|(port, lb)| format!("{lb} {port}"));
         all.collect()
     }
@@ -145,8 +153,17 @@ mod tests {
         offers.end(&web, &b);
         offers.begin(&web, &b, &port("81-tcp"));
         assert_eq!(said(&mut offers, &web, 5, start), ["b 80-tcp", "b 81-tcp"]);
+        // Once the next one is done, the first cannot be.
+        assert_eq!(said(&mut offers, &web, 6, start), ["b 81-tcp"]);
+        offers.begin(&web, &b, &port("82-tcp"));
+        offers.doubt(&web, &b, Version(6), start);
+        offers.begin(&web, &b, &port("83-tcp"));
+        offers.doubt(&web, &b, Version(6), start);
         offers.end(&web, &b);
-        assert!(said(&mut offers, &web, 6, start).is_empty());
+        let open = offers.of(&web, |_, it| it == Version(6), start);
+        assert_eq!(open.1, Some(late));
+        assert_eq!(said(&mut offers, &web, 6, start), ["b 82-tcp", "b 83-tcp"]);
+        assert!(said(&mut offers, &web, 7, start).is_empty());
         // Nobody asks for those of a group that is gone.
         offers.begin(&web, &b, &port("80-tcp"));
         offers.doubt(&web, &b, Version(5), start);

@@ -16,7 +16,6 @@ use harvester_lb_object::{Key, Version};
 use tokio::time::Instant;
 
 use super::Index;
-use super::doubt::WRITE_LIFETIME;
 use super::leader_ops::NotLeader;
 
 /// The load balancers of a group, and its records.
@@ -37,7 +36,8 @@ impl Index {
     /// The load balancers of a group, existing or not, each with one that shares its own address, and the Bound records of the
     /// group; `None` if nobody names it and nobody else owns its Service or has an EndpointSlice of it, or on a standby.
     pub fn group(&self, key: &Key) -> Option<Members> {
-        self.with_leader(|leader| {
+        let now = Instant::now();
+        let found = self.with_leader(|leader| {
             // Most load balancers share nothing.
             if !leader.sharing.is_group(key) && !leader.ledger.is_handed_over(&cached::id(key)) {
                 leader.roles.remove(key);
@@ -61,14 +61,22 @@ impl Index {
             let parties = all.map(|lb| (lb.clone(), secondary(lb))).collect();
             let slices = leader.sharing.slices_of(key).chain([key]).cloned();
             let is_same = |slice: &Key, version| self.stores.slices.version(slice) == version;
-            Some(Members {
+            let (offers, doubted_until) = leader.offers.of(key, is_same, now);
+            let members = Members {
                 parties,
                 slices: slices.collect(),
-                offers: leader.offers.of(key, is_same, Instant::now()),
+                offers,
                 records,
-            })
-        })
-        .flatten()
+            };
+            Some((members, doubted_until))
+        });
+        let (members, doubted_until) = found.flatten()?;
+        if let Some(until) = doubted_until {
+            // Who waits for one of those ports gets it then. Any other reconcile of the group ends that time, and begins it anew here.
+            let wait = until.saturating_duration_since(now);
+            self.queues.lbs.add_after(key.clone(), wait);
+        }
+        Some(members)
     }
 
     /// The EndpointSlices of the Service of a group, and those of the load balancers that name it, existing or not; empty on a standby.
@@ -99,10 +107,7 @@ impl Index {
     /// copy has changed, or the API server can no longer do it, the ports remain offered. No-op on a standby.
     pub fn doubt_offer(&self, group: &Key, lb: &Key, version: Version) {
         let now = Instant::now();
-        let doubted = self.with_leader(|leader| leader.offers.doubt(group, lb, version, now));
-        if doubted.is_some() {
-            self.queues.lbs.add_after(group.clone(), WRITE_LIFETIME);
-        }
+        self.with_leader(|leader| leader.offers.doubt(group, lb, version, now));
     }
 
     /// The Bound records of a load balancer, also those that another one of its group owns; empty on a standby.
@@ -206,12 +211,13 @@ impl Index {
             .with_leader(|leader| {
                 // The write may be done, and the index not know it yet.
                 let is_same = |lb: &Key, version| {
-                    let now = self.stores.lbs.entry(lb);
+                    let stored = self.stores.lbs.entry(lb);
                     let has_joined = |it: &Entry<Lb>| {
                         it.value.as_valid().and_then(status::allocated_addr) == Some(addr)
                     };
-                    let before = now.as_ref().map(|it| it.stamp.version);
-                    before.unwrap_or_default() == version || now.is_some_and(|it| has_joined(&it))
+                    let present = stored.as_ref().map(|it| it.stamp.version);
+                    present.unwrap_or_default() == version
+                        || stored.is_some_and(|it| has_joined(&it))
                 };
                 let doubt = leader.joining.doubt_until(addr, is_same, now);
                 let is_free = !leader.joining.delay_release(addr) && doubt.is_none();

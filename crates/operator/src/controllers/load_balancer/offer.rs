@@ -34,7 +34,7 @@ impl<'a> Offer<'a> {
         // An earlier leader may have written what the watch has not brought yet.
         for other in ctx.index.slices_of_group(group) {
             if other != *lb {
-                live::ensure_slice_caught_up(ctx, &other).await?;
+                live::catch_slice_up(ctx, &other).await?;
             }
         }
         ctx.index.begin_offer(group, lb, ports);
@@ -62,8 +62,8 @@ impl<'a> Offer<'a> {
         self.is_done = true;
     }
 
-    /// A request after which it ends has failed. If it was not answered, it may have been the write of the EndpointSlice, and may be done
-    /// yet.
+    /// A request after which it ends has failed. If it was not answered, or by somebody who may not know, it may have been the write of the
+    /// EndpointSlice, and may be done yet.
     pub fn failed(&self, error: &WriteError) {
         if let WriteError::Unavailable(_) = error {
             self.ctx.index.doubt_offer(&self.group, &self.lb, self.from);

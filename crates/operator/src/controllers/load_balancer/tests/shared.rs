@@ -1,5 +1,7 @@
 //! What is read live before a shared address changes hands, or before its Service loses ports.
 
+use std::slice;
+
 use super::*;
 use crate::controllers::live;
 use futures::FutureExt;
@@ -188,7 +190,7 @@ async fn ipa_6_the_address_of_a_join_that_was_not_answered_is_not_released_yet()
 }
 
 /// The back-off of a load balancer whose EndpointSlice cannot be written is not ended by the offer of its ports that ends with the attempt.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn shr_2_a_failed_write_of_the_slice_is_not_tried_again_at_once() {
     for (code, reason) in [(403, "Forbidden"), (503, "ServiceUnavailable")] {
         let server = FakeApiServer::default();
@@ -219,8 +221,22 @@ async fn shr_2_a_failed_write_of_the_slice_is_not_tried_again_at_once() {
         let outcome = reconcile(&ctx, &key()).await;
         let names = outcome.is_err() || !matches!(outcome, Ok(Requeue::AwaitChange));
         assert!(names, "{code}: {outcome:?}");
-        let offered = ctx.index.group(&Key::new("n", "g")).unwrap().offers;
-        assert_eq!(offered.is_empty(), code == 403, "{offered:?}");
         assert_eq!(queued(), [], "{code}");
+        // The group is reconciled for another reason.
+        let group = Key::new("n", "g");
+        ctx.index.queues.lbs.add(group.clone());
+        assert_eq!(queued(), slice::from_ref(&group));
+        let offered = ctx.index.group(&group).unwrap().offers;
+        ctx.index.queues.lbs.done(&group, &Ok(Requeue::AwaitChange));
+        assert_eq!(offered.is_empty(), code == 403, "{offered:?}");
+        tokio::time::advance(Duration::from_secs(76)).await;
+        tokio::task::yield_now().await;
+        let due = if code == 403 {
+            vec![]
+        } else {
+            vec![group.clone()]
+        };
+        assert_eq!(queued(), due, "{code}");
+        assert!(ctx.index.group(&group).unwrap().offers.is_empty());
     }
 }
