@@ -183,7 +183,7 @@ fn run_all(jobs: Vec<Job>, limits: Limits, seconds: &mut Seconds) -> anyhow::Res
                     Some(Waiting {
                         id,
                         lane: job.lane,
-                        estimate: seconds.of(&job.name, job.lane),
+                        estimate: seconds.of(&job.name, job.lane, job.expected.len()),
                     })
                 })
                 .collect();

@@ -5,6 +5,7 @@
 //! is not sent if the object has changed, and the next reconcile decides from what was read.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, meta};
 use harvester_lb_controller_kit::cached_client::CachedResource;
@@ -83,20 +84,15 @@ pub async fn ensure_caught_up(
 /// As [`ensure_caught_up`], for the EndpointSlice of a load balancer that shares an address: the names of its ports tell which ports of
 /// the Service are its own (SHR-3).
 pub async fn ensure_slice_caught_up(ctx: &Context, key: &Key) -> Result<(), WriteError> {
-    if ctx.index.is_slice_verified(key) {
-        return Ok(());
-    }
-    let stored = ctx.index.stores.slices.get(key);
-    let live = ctx.client.get_live::<EndpointSlice>(key).await?;
-    // The store has those with our label alone.
-    let live = live.filter(|slice| cached::is_labelled(&slice.metadata));
-    let version = |slice: &EndpointSlice| slice.metadata.resource_version.clone();
-    if stored.as_deref().map(version) != live.as_ref().map(version) {
+    let stored = || ctx.index.stores.slices.get(key);
+    let version = |slice: Arc<EndpointSlice>| slice.metadata.resource_version.clone();
+    let before = stored().map(version);
+    catch_slice_up(ctx, key).await?;
+    if stored().map(version) != before {
         return Err(WriteError::Conflict(format!(
             "EndpointSlice {key} has been changed, deleted or recreated meanwhile"
         )));
     }
-    ctx.index.set_slice_verified(key);
     Ok(())
 }
 

@@ -100,13 +100,15 @@ impl Seconds {
         }
     }
 
-    /// Expected duration of a binary, in seconds.
-    pub(crate) fn of(&self, name: &str, lane: Lane) -> f64 {
-        let unknown = match lane {
-            Lane::CpuBound => 5.0,
-            Lane::WaitBound | Lane::Exclusive => 60.0,
+    /// Expected duration of a binary, in seconds. Without an earlier run, its number of tests decides: on a new machine the longest
+    /// must start first, too.
+    pub(crate) fn of(&self, name: &str, lane: Lane, tests: usize) -> f64 {
+        let per_test = match lane {
+            Lane::CpuBound => 0.1,
+            Lane::WaitBound | Lane::Exclusive => 10.0,
         };
-        self.of.get(name).copied().unwrap_or(unknown)
+        let guess = || per_test * f64::from(u32::try_from(tests).unwrap_or(u32::MAX));
+        self.of.get(name).copied().unwrap_or_else(guess)
     }
 
     /// Records the duration of a binary that passed.
@@ -186,15 +188,22 @@ mod tests {
     }
 
     #[test]
+    fn without_an_earlier_run_more_tests_take_longer() {
+        let seconds = Seconds::default();
+        let of = |tests| seconds.of("e2e new", Lane::WaitBound, tests);
+        assert!(of(30) > of(3));
+    }
+
+    #[test]
     fn times_of_the_last_run_are_read_again() {
         let mut seconds = Seconds {
             of: parse("12.5\te2e crash\nnonsense\nx\ty\n"),
             ..Seconds::default()
         };
         let longer = |seconds: &Seconds, a: &str, b: &str| {
-            seconds.of(a, Lane::WaitBound) > seconds.of(b, Lane::WaitBound)
+            seconds.of(a, Lane::WaitBound, 6) > seconds.of(b, Lane::WaitBound, 6)
         };
-        // An unknown binary counts as a minute.
+        // An unknown binary counts as ten seconds a test.
         assert!(longer(&seconds, "e2e other", "e2e crash"));
         seconds.remember("e2e other", 7.0);
         assert!(longer(&seconds, "e2e crash", "e2e other"));

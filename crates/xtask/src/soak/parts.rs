@@ -131,7 +131,7 @@ pub(crate) const PARTS: [Part; 7] = [
         tests: &[Tests {
             package: FUZZ,
             names: "",
-            least: 8,
+            least: 9,
             unit: Unit::Seconds,
             total: 1_800,
         }],
@@ -187,13 +187,12 @@ pub(crate) const PARTS: [Part; 7] = [
                 unit: Unit::Rounds,
                 total: 200,
             },
-            // A minute each.
             Tests {
                 package: E2E,
                 names: "dhc_2_operator_killed_in_each_state",
                 least: 1,
                 unit: Unit::Rounds,
-                total: 60,
+                total: 200,
             },
             runs("dhc_1_leases_while_three_of_ten_frames_are_lost"),
             runs("dhc_2_renewed_while_three_of_ten_frames_are_lost"),

@@ -126,15 +126,13 @@ pub async fn walk(
             Next::Backoff => Requeue::Backoff,
         };
         let written = match &conclusion.status {
-            Some(update) => &match write_status::write_status(ctx, key, newest, update).await {
-                Ok(written) => written,
-                Err(error) => {
-                    if let Some(join) = &join {
-                        join.failed(key, newest, &error);
-                    }
-                    return Err(error);
+            Some(update) => {
+                let written = write_status::write_status(ctx, key, newest, update).await;
+                if let (Some(join), Err(error)) = (&join, &written) {
+                    join.failed(key, newest, error);
                 }
-            },
+                &written?
+            }
             None => newest,
         };
         let is_told = of != key && conclusion.status.is_some();
