@@ -62,9 +62,7 @@ impl Dhcp {
             "--no-ping",
         ];
         let args = [&args, flags].concat();
-        let process = cluster.spawn("gw", "dnsmasq", &args, &[], "dnsmasq")?;
-        let started = || async { Ok(process.log().contains("DHCP, sockets bound")) };
-        process.ready(START, started).await?;
+        let process = started(cluster, "dnsmasq", &args, &[], "DHCP, sockets bound").await?;
         Ok(Self { process, leases })
     }
 
@@ -117,9 +115,7 @@ impl Dhcp {
             ("KEA_LOCKFILE_DIR", folder.as_str()),
         ];
         let args = ["-c", &path.display().to_string()];
-        let process = cluster.spawn("gw", "kea-dhcp4", &args, &env, "kea")?;
-        let started = || async { Ok(process.log().contains("DHCP4_STARTED")) };
-        process.ready(START, started).await?;
+        let process = started(cluster, "kea-dhcp4", &args, &env, "DHCP4_STARTED").await?;
         Ok(Self { process, leases })
     }
 
@@ -157,6 +153,26 @@ impl Dhcp {
         });
         addresses.rfind(|address| held.contains(address))
     }
+}
+
+/// Starts a server, and waits until it says so. The servers of a test cluster write into one log, one after another.
+async fn started(
+    cluster: &TestCluster,
+    program: &str,
+    args: &[&str],
+    env: &[(&str, &str)],
+    says: &str,
+) -> anyhow::Result<Arc<Process>> {
+    let log = cluster.folder().join(format!("{program}.log"));
+    let times = || {
+        let log = std::fs::read(&log).unwrap_or_default();
+        String::from_utf8_lossy(&log).matches(says).count()
+    };
+    let earlier = times();
+    let process = cluster.spawn("gw", program, args, env, program)?;
+    let is_started = || async { Ok(times() > earlier) };
+    process.ready(START, is_started).await?;
+    Ok(process)
 }
 
 /// Kea appends a row for each change: the last one of an address counts. A lease that was given back has the lifetime 0.

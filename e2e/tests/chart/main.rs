@@ -1,5 +1,5 @@
 //! The Helm chart: what it renders for all kinds of values ([`render`], [`defaults`], [`pods`], [`values`]), its life on a cluster, whose
-//! Pods run ([`install`], [`crds`]), also if a hook fails ([`failed_hooks`]), and both ways onto a Harvester cluster
+//! Pods run ([`install`], [`dhcp`], [`crds`]), also if a hook fails ([`failed_hooks`]), and both ways onto a Harvester cluster
 //! ([`takeover`]), whose data path the test cluster has. Also the commands of helm in the documents ([`documents`]).
 #![allow(clippy::unwrap_used, unreachable_pub, reason = "a test")]
 
@@ -10,6 +10,7 @@ use harvester_lb_testkit::{DataPath, TestClusterOptions};
 
 mod crds;
 mod defaults;
+mod dhcp;
 mod documents;
 mod failed_hooks;
 mod harvester;
@@ -27,6 +28,7 @@ use crds::{
     chart_takes_crds_over_only_if_told_to, chart_upgrade_upgrades_the_crds,
 };
 use defaults::chart_defaults_are_for_two_nodes_without_monitoring;
+use dhcp::chart_leases_by_a_process_of_its_own;
 use documents::every_helm_command_of_the_documents_is_understood;
 use failed_hooks::chart_stops_at_a_hook_that_fails;
 use install::chart_lives_and_ends_under_traffic;
@@ -55,7 +57,7 @@ fn main() -> ExitCode {
             audit: true,
             ..TestClusterOptions::default()
         },
-        &["helm", "promtool", "prometheus"],
+        &["helm", "promtool", "prometheus", "dnsmasq"],
         1,
         |world| Box::pin(async move { render::set_up(&world).await }),
         tests![
@@ -78,6 +80,7 @@ fn main() -> ExitCode {
             chart_upgrade_upgrades_the_crds,
             chart_serves_v1alpha1_only_where_it_is_converted,
             chart_lives_and_ends_under_traffic,
+            chart_leases_by_a_process_of_its_own,
             chart_stops_at_a_hook_that_fails,
             ops_2_takeover_beside_harvester_s_release,
             ops_2_takeover_inside_harvester_s_release,

@@ -1,5 +1,6 @@
 //! Processes that lead in turn: DHCP processes, or operators. The leader is killed, ends or is paused, and another one takes over.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
@@ -144,32 +145,36 @@ impl<'a> Group<'a> {
         in_state(self.world, self.leader.node, state, count).await
     }
 
-    /// Messages that a member has sent to servers.
-    async fn sent(&self, member: &Member) -> anyhow::Result<f64> {
+    /// Messages that a member has sent to servers, by type.
+    async fn sent(&self, member: &Member) -> anyhow::Result<BTreeMap<String, f64>> {
         let figures = MetricsSnapshot::read(self.world, member.node).await?;
-        Ok(
-            figures.sum("harvester_lb_dhcp_messages_sent_total", |series| {
-                series.label("type") != "arp_probe"
-            }),
-        )
+        let name = "harvester_lb_dhcp_messages_sent_total";
+        let sent = figures.0.iter().filter(|series| series.name == name);
+        let sent = sent.map(|series| (series.label("type").to_owned(), series.value));
+        Ok(sent.filter(|(kind, _)| kind != "arp_probe").collect())
     }
 
     /// Messages that the leader has sent to servers.
     pub async fn sent_by_leader(&self) -> anyhow::Result<f64> {
-        self.sent(&self.leader).await
+        Ok(self.sent(&self.leader).await?.values().sum())
     }
 
     /// Whether the messages of the leader are all that have come to the server.
     pub async fn only_the_leader_sends(&self, at_server: usize) -> anyhow::Result<()> {
-        let sent = self.sent_by_leader().await?;
-        let at_server = f64::from(u32::try_from(at_server)?);
+        let sent = self.sent(&self.leader).await?;
+        let (sum, at_server) = (
+            sent.values().sum::<f64>(),
+            f64::from(u32::try_from(at_server)?),
+        );
         ensure!(
-            sent > 0.5 && (sent - at_server).abs() < 0.5,
-            "{sent} sent, {at_server} there"
+            sum > 0.5 && (sum - at_server).abs() < 0.5,
+            "{sent:?} sent, {at_server} there: {}",
+            self.leader.log()?
         );
         if let Some(standby) = &self.standby {
             let sent = self.sent(standby).await?;
-            ensure!(sent < 0.5, "the standby has sent {sent}");
+            let sum: f64 = sent.values().sum();
+            ensure!(sum < 0.5, "the standby has sent {sent:?}");
         }
         Ok(())
     }
