@@ -187,6 +187,7 @@ pub(crate) const PARTS: [Part; 7] = [
                 unit: Unit::Rounds,
                 total: 200,
             },
+            // A minute each.
             Tests {
                 package: E2E,
                 names: "dhc_2_operator_killed_in_each_state",
