@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
@@ -27,7 +27,8 @@ const LIFETIME: Duration = Duration::from_secs(16);
 pub async fn dhc_2_operator_killed_in_each_state(world: Arc<World>) -> anyhow::Result<()> {
     let rounds = Rounds::from_env(1, SOAK);
     for seed in rounds.seeds() {
-        round(&world, seed).await?;
+        let done = round(&world, seed).await;
+        done.with_context(|| format!("HLB_SEED={seed}"))?;
     }
     Ok(())
 }
@@ -58,15 +59,23 @@ async fn round(world: &World, seed: u64) -> anyhow::Result<()> {
         dhcp: Group::start(world, Program::Dhcp).await?,
         random: fastrand::Rng::with_seed(seed),
     };
-    let lb = round.before_it_is_recorded().await?;
-    round.while_it_lasts(&lb).await?;
-    round.when_it_is_over(&lb).await?;
-    round.while_it_is_given_back(&lb).await?;
+    let lived = round.life().await;
+    let lb = lived
+        .with_context(|| format!("the DHCP process:\n{}", round.dhcp.leader.process.tail()))?;
     no_record(world, &lb).await?;
     none_left(world, &round.server, &RANGE, &[]).await
 }
 
 impl Round<'_> {
+    /// From its first message to the RELEASE, which the DHCP process sends that follows the killed one.
+    async fn life(&mut self) -> anyhow::Result<LoadBalancer> {
+        let lb = self.before_it_is_recorded().await?;
+        self.while_it_lasts(&lb).await?;
+        self.when_it_is_over(&lb).await?;
+        self.while_it_is_given_back(&lb).await?;
+        Ok(lb)
+    }
+
     /// Decides who leads next. Called before the state of the kill, which does not wait.
     async fn prepare(&mut self) -> anyhow::Result<()> {
         if self.random.bool() {
@@ -151,10 +160,14 @@ impl Round<'_> {
         let held = finalizers(&["example.com/held"]);
         self.world.merge(&services, NAME, held).await?;
         delete(self.world, lb).await?;
-        phase(self.world, lb, Phase::Releasing).await?;
+        let world = self.world;
+        let releasing = || phase(world, lb, Phase::Releasing);
+        releasing().await.context("with a Service that is held")?;
         self.operators.kill().await?;
         ensure!(self.has_service().await?, "the Service is gone");
-        phase(self.world, lb, Phase::Releasing).await?;
+        releasing()
+            .await
+            .context("with the Service, after a kill")?;
         exactly(&self.server, &RANGE, had.clone())?;
 
         self.prepare().await?;
@@ -162,7 +175,9 @@ impl Round<'_> {
         self.world.merge(&services, NAME, finalizers(&[])).await?;
         self.world.gone(&services, NAME).await?;
         self.operators.kill().await?;
-        phase(self.world, lb, Phase::Releasing).await?;
+        releasing()
+            .await
+            .context("without a Service, and nobody to give it back")?;
         exactly(&self.server, &RANGE, had)?;
         self.dhcp.kill().await
     }
