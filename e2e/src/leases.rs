@@ -146,6 +146,28 @@ pub async fn bound(world: &World, lb: &LoadBalancer) -> anyhow::Result<Ipv4Addr>
     address(&phase(world, lb, Phase::Bound).await?)
 }
 
+/// Waits until a lease is confirmed: it ends later than the given one. Its address stays meanwhile.
+pub async fn confirmed(
+    world: &World,
+    lb: &LoadBalancer,
+    before: &IPAllocation,
+) -> anyhow::Result<()> {
+    let is_kept = |record: &IPAllocation| {
+        record.spec.phase == Phase::Bound && record.spec.address == before.spec.address
+    };
+    let record = record_until(world, lb, "confirmed", |record| {
+        !is_kept(record) || lease(record).expires_at > lease(before).expires_at
+    })
+    .await?;
+    ensure!(
+        is_kept(&record),
+        "{:?} after {:?}",
+        record.spec,
+        before.spec
+    );
+    Ok(())
+}
+
 /// The address of a record.
 pub fn address(record: &IPAllocation) -> anyhow::Result<Ipv4Addr> {
     Ok(record.spec.address.parse()?)

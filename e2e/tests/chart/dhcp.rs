@@ -11,7 +11,7 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::leases::{
-    EARLY, address, delete, dnsmasq_with, held, lease, no_record, phase, record_until,
+    EARLY, address, confirmed, delete, dnsmasq_with, given_back, held, no_record, phase,
 };
 use harvester_lb_fixtures::{quick_check, vm_spec, with};
 use harvester_lb_testkit::{PodRunner, PodRunnerOptions, Traffic, eventually, lan};
@@ -116,13 +116,8 @@ async fn life(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
         Ok(Some(()))
     })
     .await?;
-    let before = lease(&record_until(world, &lb, "there", |_| true).await?).expires_at;
-    let is_renewed = |expires_at: &Option<String>| *expires_at > before;
-    let renewed = record_until(world, &lb, "renewed", |record| {
-        is_renewed(&lease(record).expires_at)
-    });
-    let renewed = renewed.await?;
-    ensure!(address(&renewed)? == vip, "{:?}", renewed.spec);
+    let before = phase(world, &lb, Phase::Bound).await?;
+    confirmed(world, &lb, &before).await?;
     ensure!(held(&server, &RANGE) == [vip], "{}", server.leases());
     runner.uncordon(&first).await?;
     serves(world, 2).await?;
@@ -131,11 +126,8 @@ async fn life(world: &World, runner: &PodRunner) -> anyhow::Result<()> {
 
     delete(world, &lb).await?;
     no_record(world, &lb).await?;
-    eventually("given back", SOON, || async {
-        ensure!(held(&server, &RANGE).is_empty(), "{}", server.leases());
-        Ok(Some(()))
-    })
-    .await?;
+    given_back(&server, vip).await?;
+    ensure!(held(&server, &RANGE).is_empty(), "{}", server.leases());
     helm_does(world, &["uninstall", RELEASE, WAIT[0], WAIT[1]]).await?;
     let gone = deployments(world).get_opt(DHCP).await?;
     ensure!(gone.is_none(), "the Deployment is still there");

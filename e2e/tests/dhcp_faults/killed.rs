@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
+use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::world::SOON;
@@ -15,34 +15,12 @@ use serde_json::json;
 use crate::group::{Group, Program};
 use crate::wire::{Filter, NO_ACKS, NO_REPLIES, asked};
 use harvester_lb_e2e::leases::{
-    SERVERS, address, bound, delete, held, lasting, lease, leased, no_record, phase, record_until,
-    serve, set, unserve,
+    SERVERS, address, bound, confirmed, delete, held, lasting, lease, leased, no_record, phase,
+    record_until, serve, set, unserve,
 };
 
 /// Rounds of each test in the soak.
 pub const SOAK: u64 = 200;
-
-/// Waits until a lease is confirmed: it ends later than the given one. Its address stays meanwhile.
-pub async fn confirmed(
-    world: &World,
-    lb: &LoadBalancer,
-    before: &IPAllocation,
-) -> anyhow::Result<()> {
-    let is_kept = |record: &IPAllocation| {
-        record.spec.phase == Phase::Bound && record.spec.address == before.spec.address
-    };
-    let record = record_until(world, lb, "confirmed", |record| {
-        !is_kept(record) || lease(record).expires_at > lease(before).expires_at
-    })
-    .await?;
-    ensure!(
-        is_kept(&record),
-        "{:?} after {:?}",
-        record.spec,
-        before.spec
-    );
-    Ok(())
-}
 
 /// The server has exactly these leases.
 pub fn exactly(

@@ -10,9 +10,9 @@ use harvester_lb_testkit::eventually;
 use jiff::Timestamp;
 
 use crate::group::{Group, Program};
-use crate::killed::{confirmed, exactly, none_left};
+use crate::killed::{exactly, none_left};
 use crate::wire::{Filter, NO_ACKS, NO_REPLIES, asked};
-use harvester_lb_e2e::leases::{EARLY, bound, dnsmasq_with, lease, leased, phase, set};
+use harvester_lb_e2e::leases::{EARLY, bound, confirmed, dnsmasq_with, lease, leased, phase, set};
 
 /// While one client has a lease, and the server has leased another one that its client does not know of.
 pub async fn dhc_2_a_leader_that_ends_hands_its_leases_over(

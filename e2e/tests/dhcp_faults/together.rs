@@ -14,10 +14,10 @@ use harvester_lb_testkit::{Dhcp, lan};
 use serde_json::json;
 
 use crate::group::{Group, Program};
-use crate::killed::{SOAK, confirmed, exactly, none_left};
+use crate::killed::{SOAK, exactly, none_left};
 use crate::wire::{Filter, NO_REPLIES};
 use harvester_lb_e2e::leases::operator::{served, unserved};
-use harvester_lb_e2e::leases::{delete, held, leased, no_record, phase, set};
+use harvester_lb_e2e::leases::{confirmed, delete, held, leased, no_record, phase, set};
 
 const NAME: &str = "web";
 const RANGE: RangeInclusive<u8> = 200..=205;
