@@ -18,7 +18,7 @@ pub mod serving;
 pub mod upkeep;
 
 /// Who leases the addresses of load balancers of VM type with `ipam: dhcp` (OPS-3).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
     /// kube-vip, for Services with the address 0.0.0.0. Leases of our own are given back (DHC-6).
     #[default]

@@ -6,12 +6,13 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
@@ -94,9 +95,31 @@ impl Process {
         Ok(())
     }
 
-    /// Stops the program (SIGSTOP), like a machine that hangs.
+    /// Stops the program (SIGSTOP), like a machine that hangs; none of its threads runs any more when this returns.
     pub fn stop(&self) -> anyhow::Result<()> {
-        self.signal(Signal::SIGSTOP)
+        self.signal(Signal::SIGSTOP)?;
+        // The kernel tells one thread, which tells the others once it is scheduled: on a busy machine they run on for some time.
+        let begun = Instant::now();
+        while !self.is_stopped()? {
+            ensure!(begun.elapsed() < END, "{} runs on after SIGSTOP", self.name);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Whether all its threads are stopped. An error if it has ended.
+    fn is_stopped(&self) -> anyhow::Result<bool> {
+        // Under the lock, as in `signal`. The state is not consumed: it stays until the program is continued.
+        let _child = self.child.lock();
+        let flags = WaitPidFlag::WSTOPPED
+            | WaitPidFlag::WEXITED
+            | WaitPidFlag::WNOHANG
+            | WaitPidFlag::WNOWAIT;
+        match waitid(Id::Pid(self.pid), flags)? {
+            WaitStatus::Stopped(..) => Ok(true),
+            WaitStatus::StillAlive => Ok(false),
+            other => bail!("{} has ended: {other:?}", self.name),
+        }
     }
 
     /// Continues a stopped program (SIGCONT).

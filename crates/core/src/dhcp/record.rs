@@ -12,7 +12,7 @@ use harvester_lb_object::Version;
 use crate::time;
 
 /// How far a lease is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LeasePhase {
     /// There is none, a DHCP server is asked for one.
     Pending,
@@ -35,7 +35,7 @@ impl LeasePhase {
 }
 
 /// What the record of a lease says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseSpec {
     /// The load balancer.
     pub owner: Owner,

@@ -24,7 +24,7 @@ const FUZZ: u32 = 32;
 
 /// DHC-1: a lease as it is recorded, in wall time, so that another process on another node can continue it (DHC-2) and
 /// the operator can end the Service at its expiry (DHC-3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lease {
     /// The address.
     pub address: Ipv4Addr,
@@ -66,7 +66,7 @@ impl Lease {
 }
 
 /// The times of a lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeaseTimes {
     /// T1: the client begins to renew.
     pub renew_at: Micros,

@@ -62,7 +62,7 @@ pub enum Output {
 }
 
 /// Why a lease ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Loss {
     /// A server sent a NAK.
     Nak,
@@ -73,7 +73,7 @@ pub enum Loss {
 }
 
 /// Who else has an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Conflict {
     /// A host that answers ARP.
     Host,

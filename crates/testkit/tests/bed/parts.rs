@@ -151,16 +151,17 @@ pub(crate) async fn program_is_stopped_continued_and_killed(
             .and_then(|t| t.trim().chars().next());
         state.context("no state")
     };
-    program.stop()?;
-    eventually("stopped", SOON, || async {
-        Ok((state()? == 'T').then_some(()))
-    })
-    .await?;
-    program.cont()?;
-    eventually("running", SOON, || async {
-        Ok((state()? != 'T').then_some(()))
-    })
-    .await?;
+    for _ in 0..50 {
+        program.stop()?;
+        let stopped = state()?;
+        ensure!(stopped == 'T', "{stopped} after SIGSTOP");
+        program.stop()?;
+        program.cont()?;
+        eventually("running", SOON, || async {
+            Ok((state()? != 'T').then_some(()))
+        })
+        .await?;
+    }
     ensure!(program.is_running());
     program.kill9()?;
     ensure!(!program.is_running() && program.term().is_err());

@@ -10,7 +10,7 @@ use crate::dhcp::claim::{Interfaces, LbView};
 use crate::dhcp::record::LeaseSpec;
 
 /// The client of a lease, as it was last heard of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientView {
     /// The interface that it works on.
     pub interface: String,

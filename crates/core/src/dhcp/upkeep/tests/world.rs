@@ -9,7 +9,8 @@
 //! - kube-vip's client and ours never run at once for the load balancer;
 //! - from everywhere, once users rest, the world comes to rest in the state that is asked for.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::HashSet;
+use std::rc::Rc;
 
 use super::*;
 use crate::dhcp::serving::{Serving, serving};
@@ -53,10 +54,10 @@ impl Wanted {
 }
 
 /// The record after a RELEASE.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct After(Option<LeaseSpec>);
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
     mode: Mode,
     wanted: Wanted,
@@ -450,73 +451,90 @@ fn forget_unrecorded(before: &World, after: &mut World) {
     }
 }
 
-#[test]
-fn dhc_4_whenever_it_is_killed_no_lease_is_forgotten() {
-    let mut known = HashSet::new();
-    let mut queue = VecDeque::new();
-    for mode in [Mode::Builtin, Mode::KubeVip] {
-        for wanted in Wanted::ALL {
-            queue.push_back((World::new(mode, wanted), Vec::new()));
-        }
-    }
-    let mut longest = 0;
-    while let Some((world, path)) = queue.pop_front() {
-        if !known.insert(format!("{world:?}")) {
-            continue;
-        }
-        longest = longest.max(path.len());
-        let mut all = world.next();
-        for (name, mut next) in world.disturbances() {
-            if name == "killed" {
-                forget_unrecorded(&world, &mut next);
+/// A state, and the event that first led to it, from the state of this number.
+struct Visit {
+    world: Rc<World>,
+    after: Option<(usize, &'static str)>,
+}
+
+/// All states that are reached from these, each checked. Those that take fewer events come first.
+fn visit_all(modes: &[Mode]) -> Vec<Visit> {
+    let begin = modes
+        .iter()
+        .flat_map(|mode| Wanted::ALL.map(|wanted| World::new(*mode, wanted)));
+    let begin = begin.map(|world| Visit {
+        world: Rc::new(world),
+        after: None,
+    });
+    let mut visits: Vec<Visit> = begin.collect();
+    let mut known: HashSet<Rc<World>> = visits.iter().map(|it| Rc::clone(&it.world)).collect();
+    let mut number = 0;
+    while number < visits.len() {
+        let world = Rc::clone(&visits[number].world);
+        for (name, next) in events(&world) {
+            if known.contains(&next) {
+                continue;
             }
-            all.push((name, next));
-        }
-        for (name, next) in all {
-            let mut path: Vec<&'static str> = path.clone();
-            path.push(name);
             let checked = std::panic::catch_unwind(|| next.check());
+            let after = Some((number, name));
             assert!(
                 checked.is_ok(),
-                "after {path:?}\nfrom {world:?}\nto {next:?}"
+                "after {:?}\nfrom {world:?}\nto {next:?}",
+                path(&visits, after)
             );
-            queue.push_back((next, path));
+            let world = Rc::new(next);
+            known.insert(Rc::clone(&world));
+            visits.push(Visit { world, after });
         }
+        number += 1;
     }
-    assert!(known.len() > 1_000, "{} states", known.len());
-    assert!(longest > 8, "{longest} events");
+    visits
+}
+
+/// Everything that may happen next, by whomever.
+fn events(world: &World) -> Vec<(&'static str, World)> {
+    let mut all = world.next();
+    for (name, mut next) in world.disturbances() {
+        if name == "killed" {
+            forget_unrecorded(world, &mut next);
+        }
+        all.push((name, next));
+    }
+    all
+}
+
+/// The events that have led to a state.
+fn path(visits: &[Visit], mut after: Option<(usize, &'static str)>) -> Vec<&'static str> {
+    let mut path = Vec::new();
+    while let Some((number, name)) = after {
+        path.push(name);
+        after = visits[number].after;
+    }
+    path.reverse();
+    path
+}
+
+#[test]
+fn dhc_4_whenever_it_is_killed_no_lease_is_forgotten() {
+    let visits = visit_all(&[Mode::Builtin, Mode::KubeVip]);
+    assert!(visits.len() > 1_000, "{} states", visits.len());
+    let longest = visits.iter().map(|it| path(&visits, it.after).len()).max();
+    assert!(longest > Some(8), "{longest:?} events");
 }
 
 #[test]
 fn dhc_1_at_rest_the_world_is_as_wanted() {
-    let mut known: HashMap<String, World> = HashMap::new();
-    let mut queue: VecDeque<World> = VecDeque::new();
-    for wanted in Wanted::ALL {
-        queue.push_back(World::new(Mode::Builtin, wanted));
-    }
-    while let Some(world) = queue.pop_front() {
-        if known.insert(format!("{world:?}"), world.clone()).is_some() {
-            continue;
-        }
-        queue.extend(world.next().into_iter().map(|(_, next)| next));
-        for (name, mut next) in world.disturbances() {
-            if name == "killed" {
-                forget_unrecorded(&world, &mut next);
-            }
-            queue.push_back(next);
-        }
-    }
-    for world in known.values() {
+    for Visit { world, .. } in visit_all(&[Mode::Builtin]) {
         // One fixed order: whatever can happen, in turn. A handful of events is enough from anywhere.
-        let mut now = world.clone();
+        let mut now = World::clone(&world);
         let mut turn = 0;
         for _ in 0..60 {
-            let all = now.next();
+            let mut all = now.next();
             if all.is_empty() {
                 break;
             }
             turn += 1;
-            now = all[turn % all.len()].1.clone();
+            now = all.swap_remove(turn % all.len()).1;
         }
         assert!(now.next().is_empty(), "no rest from {world:?}: {now:?}");
         assert!(now.is_as_wanted(), "from {world:?} to {now:?}");
