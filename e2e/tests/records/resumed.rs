@@ -186,7 +186,7 @@ async fn play(
     );
     let after = MetricsSnapshot::read(world, new_node).await?;
     let writes: u64 = after.writes_since(&before).values().sum();
-    if leads != new_node {
+    if leads != *new_node {
         eprintln!("  {new_node} has not renewed its Lease in time, {leads} leads again");
     }
     eprintln!(
