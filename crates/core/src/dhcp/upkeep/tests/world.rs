@@ -10,7 +10,7 @@
 //! - from everywhere, once users rest, the world comes to rest in the state that is asked for.
 
 use std::collections::HashSet;
-use std::rc::Rc;
+use std::sync::{Arc, LazyLock};
 
 use super::*;
 use crate::dhcp::serving::{Serving, serving};
@@ -453,24 +453,26 @@ fn forget_unrecorded(before: &World, after: &mut World) {
 
 /// A state, and the event that first led to it, from the state of this number.
 struct Visit {
-    world: Rc<World>,
+    world: Arc<World>,
     after: Option<(usize, &'static str)>,
 }
 
-/// All states that are reached from these, each checked. Those that take fewer events come first.
-fn visit_all(modes: &[Mode]) -> Vec<Visit> {
-    let begin = modes
-        .iter()
-        .flat_map(|mode| Wanted::ALL.map(|wanted| World::new(*mode, wanted)));
+/// All states, each checked. Those that take fewer events come first.
+static VISITS: LazyLock<Vec<Visit>> = LazyLock::new(visit_all);
+
+fn visit_all() -> Vec<Visit> {
+    let begin = [Mode::Builtin, Mode::KubeVip]
+        .into_iter()
+        .flat_map(|mode| Wanted::ALL.map(|wanted| World::new(mode, wanted)));
     let begin = begin.map(|world| Visit {
-        world: Rc::new(world),
+        world: Arc::new(world),
         after: None,
     });
     let mut visits: Vec<Visit> = begin.collect();
-    let mut known: HashSet<Rc<World>> = visits.iter().map(|it| Rc::clone(&it.world)).collect();
+    let mut known: HashSet<Arc<World>> = visits.iter().map(|it| Arc::clone(&it.world)).collect();
     let mut number = 0;
     while number < visits.len() {
-        let world = Rc::clone(&visits[number].world);
+        let world = Arc::clone(&visits[number].world);
         for (name, next) in events(&world) {
             if known.contains(&next) {
                 continue;
@@ -482,8 +484,8 @@ fn visit_all(modes: &[Mode]) -> Vec<Visit> {
                 "after {:?}\nfrom {world:?}\nto {next:?}",
                 path(&visits, after)
             );
-            let world = Rc::new(next);
-            known.insert(Rc::clone(&world));
+            let world = Arc::new(next);
+            known.insert(Arc::clone(&world));
             visits.push(Visit { world, after });
         }
         number += 1;
@@ -516,17 +518,16 @@ fn path(visits: &[Visit], mut after: Option<(usize, &'static str)>) -> Vec<&'sta
 
 #[test]
 fn dhc_4_whenever_it_is_killed_no_lease_is_forgotten() {
-    let visits = visit_all(&[Mode::Builtin, Mode::KubeVip]);
-    assert!(visits.len() > 1_000, "{} states", visits.len());
-    let longest = visits.iter().map(|it| path(&visits, it.after).len()).max();
+    assert!(VISITS.len() > 1_000, "{} states", VISITS.len());
+    let longest = VISITS.iter().map(|it| path(&VISITS, it.after).len()).max();
     assert!(longest > Some(8), "{longest:?} events");
 }
 
 #[test]
 fn dhc_1_at_rest_the_world_is_as_wanted() {
-    for Visit { world, .. } in visit_all(&[Mode::Builtin]) {
+    for Visit { world, .. } in VISITS.iter() {
         // One fixed order: whatever can happen, in turn. A handful of events is enough from anywhere.
-        let mut now = World::clone(&world);
+        let mut now = World::clone(world);
         let mut turn = 0;
         for _ in 0..60 {
             let mut all = now.next();
