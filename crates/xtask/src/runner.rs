@@ -137,7 +137,7 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<usize> {
         jobs.len(),
         limits.clusters,
     );
-    let reports = run_all(jobs, limits, &mut seconds)?;
+    let Ran { reports, computing } = run_all(jobs, limits, &mut seconds)?;
     // A part of a binary says nothing about how long all of it takes, which decides what starts first.
     if options.filter.is_none() {
         seconds.store()?;
@@ -148,6 +148,7 @@ fn run(root: &Path, options: &Options) -> anyhow::Result<usize> {
     let took = Took {
         checks: options.checks,
         build,
+        computing,
         tests: began.elapsed(),
     };
     print!("{}", summary::render(&reports, took));
@@ -166,13 +167,21 @@ fn image(root: &Path) -> anyhow::Result<PathBuf> {
     Ok(archive)
 }
 
+/// What has run.
+#[derive(Default)]
+struct Ran {
+    reports: Vec<Report>,
+    /// Until the last CPU-bound binary ended, before all others.
+    computing: Duration,
+}
+
 /// Runs all jobs, as many at a time as the limits allow.
-fn run_all(jobs: Vec<Job>, limits: Limits, seconds: &mut Seconds) -> anyhow::Result<Vec<Report>> {
+fn run_all(jobs: Vec<Job>, limits: Limits, seconds: &mut Seconds) -> anyhow::Result<Ran> {
     let began = Instant::now();
     let (sender, messages) = mpsc::channel();
     let mut jobs: Vec<Option<Job>> = jobs.into_iter().map(Some).collect();
     let mut running: Vec<(usize, Lane)> = Vec::new();
-    let mut reports = Vec::new();
+    let mut ran = Ran::default();
     loop {
         loop {
             let waiting: Vec<Waiting> = jobs
@@ -203,19 +212,22 @@ fn run_all(jobs: Vec<Job>, limits: Limits, seconds: &mut Seconds) -> anyhow::Res
             });
         }
         if running.is_empty() {
-            return Ok(reports);
+            return Ok(ran);
         }
         match messages.recv().context("a thread of the runner is gone")? {
             Message::Test(binary, lane, test) => announce(began.elapsed(), &binary, lane, &test),
             Message::Done(id, done) => {
                 running.retain(|(other, _)| *other != id);
                 let (job, finished) = *done;
+                if job.lane == Lane::CpuBound {
+                    ran.computing = began.elapsed();
+                }
                 let report = Report::new(job, finished);
                 if report.failed() == 0 {
                     seconds.remember(&report.name, report.seconds());
                 }
                 println!("{} {}", clock(began.elapsed()), report.line());
-                reports.push(report);
+                ran.reports.push(report);
             }
         }
     }

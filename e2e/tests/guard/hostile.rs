@@ -40,7 +40,7 @@ pub fn all() -> Vec<Test> {
 const CALM: &str = "calm";
 const LOUD: &str = "loud";
 /// Objects of each kind in a test run.
-const OBJECTS: usize = 100;
+const OBJECTS: usize = 60;
 /// Connections, each with separate objects.
 const CONNECTIONS: usize = 6;
 /// Objects of a kind that a connection maintains.

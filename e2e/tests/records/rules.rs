@@ -83,6 +83,11 @@ pub async fn ipa_4_pools_that_overlap(world: Arc<World>) -> anyhow::Result<()> {
     operator.end().await
 }
 
+/// LoadBalancers of the test below, each edited while the operator writes to it.
+const OVERWRITTEN: usize = 60;
+/// The last of them: none of these is deleted.
+const STAYING: usize = 20;
+
 pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result<()> {
     let ns = "stale";
     set(&world, ns).await?;
@@ -99,7 +104,7 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
             let mut n = 0;
             while busy.load(Ordering::Relaxed) {
                 n += 1;
-                let name = format!("l{}", n % 120);
+                let name = format!("l{}", n % OVERWRITTEN);
                 let mark =
                     json!({"metadata": {"annotations": {"example.com/edited": n.to_string()}}});
                 // Does not exist yet, or not of VM type: the next one.
@@ -108,7 +113,7 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
                     "service" => world.merge(&world.services(ns), &name, mark).await.is_ok(),
                     "slice" => world.merge(&world.slices(ns), &name, mark).await.is_ok(),
                     _ => {
-                        let ip = format!("10.72.0.{}", 10 + n % 120);
+                        let ip = format!("10.72.0.{}", 10 + n % OVERWRITTEN);
                         world.merge(&world.records(), &ip, mark).await.is_ok()
                     }
                 };
@@ -129,17 +134,17 @@ pub async fn ipa_5_stale_copies_are_refused(world: Arc<World>) -> anyhow::Result
             let mark = json!({"metadata": {"labels": {"edited": edit.to_string()}}});
             world.merge(&world.lbs(ns), &name, mark).await?;
         }
-        if n < 80 && n.is_multiple_of(3) {
+        if n < OVERWRITTEN - STAYING && n.is_multiple_of(3) {
             world.delete_lb(ns, &name).await?;
         }
         anyhow::Ok(())
     };
-    stream::iter(0..120)
+    stream::iter(0..OVERWRITTEN)
         .map(make)
         .buffer_unordered(12)
         .try_collect::<Vec<()>>()
         .await?;
-    for n in 80..120 {
+    for n in (OVERWRITTEN - STAYING)..OVERWRITTEN {
         world.lb_address(ns, &format!("l{n}")).await?;
     }
     busy.store(false, Ordering::Relaxed);

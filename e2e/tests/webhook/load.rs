@@ -1,4 +1,4 @@
-//! Requests through the API server that need the webhook, some hundred a second: what is refused, and when.
+//! Requests through the API server that need the webhook, some dozen a second: what is refused, and when.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::table::api;
 /// Workers of each kind. More than one, so that the API server has several connections.
 const WORKERS: usize = 4;
 /// Pause of a worker between two requests: the machine has other things to do.
-const PAUSE: Duration = Duration::from_millis(25);
+const PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 struct Results {

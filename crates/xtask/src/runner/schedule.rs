@@ -2,6 +2,9 @@
 
 use super::table::Lane;
 
+/// Most concurrent CPU-bound binaries: many end with one long test, beside which the other core would be idle.
+const MOST_COMPUTING: usize = 2;
+
 /// Concurrency limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
@@ -22,9 +25,9 @@ pub(crate) struct Waiting {
 
 /// The binary to start now beside the running ones, or `None` until one of them has ended.
 ///
-/// CPU-bound binaries come first and run alone: that takes a minute, instead of ten beside test clusters, and simple
-/// mistakes are reported before the first cluster has started. Exclusive ones come last. In each lane the longest comes
-/// first, so that no long one is left over at the end.
+/// CPU-bound binaries come first and without test clusters: that takes a minute or two, instead of ten beside clusters, and
+/// simple mistakes are reported before the first cluster has started. Exclusive ones come last. In each lane the longest
+/// comes first, so that no long one is left over at the end.
 pub(crate) fn next(waiting: &[Waiting], running: &[Lane], limits: Limits) -> Option<usize> {
     let busy = |lane| running.iter().filter(|l| **l == lane).count();
     if busy(Lane::Exclusive) > 0 {
@@ -38,7 +41,7 @@ pub(crate) fn next(waiting: &[Waiting], running: &[Lane], limits: Limits) -> Opt
             .map(|w| w.id)
     };
     let room = |lane| match lane {
-        Lane::CpuBound => running.is_empty(),
+        Lane::CpuBound => busy(lane) == running.len() && busy(lane) < MOST_COMPUTING,
         Lane::WaitBound => busy(Lane::CpuBound) == 0 && busy(lane) < limits.clusters,
         Lane::Exclusive => running.is_empty() && waiting.iter().all(|w| w.lane == Lane::Exclusive),
     };
@@ -89,15 +92,16 @@ mod tests {
     }
 
     #[test]
-    fn computing_binaries_come_first_and_alone_waiting_ones_side_by_side() {
+    fn computing_binaries_come_first_and_waiting_ones_side_by_side_after_them() {
         let all = [
             (Lane::WaitBound, 100),
             (Lane::CpuBound, 10),
             (Lane::CpuBound, 20),
             (Lane::WaitBound, 30),
             (Lane::WaitBound, 50),
+            (Lane::CpuBound, 8),
         ];
-        assert_eq!(play(&all, TWO), [30, 20, 0, 80, 30]);
+        assert_eq!(play(&all, TWO), [20, 0, 0, 70, 20, 10]);
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use super::events::{Outcome, TestResult};
 use super::job::{Exit, Finished, Job};
-use super::table::Lane;
 
 /// Number of tests listed at the end.
 const SLOWEST: usize = 10;
@@ -21,7 +20,6 @@ const MOST_LINES: usize = 120;
 pub(crate) struct Report {
     /// Its display name.
     pub(crate) name: String,
-    lane: Lane,
     command: String,
     log: PathBuf,
     needs_tests: bool,
@@ -49,7 +47,6 @@ impl Report {
             .collect();
         Self {
             name: job.name,
-            lane: job.lane,
             command: job.command,
             log: job.log,
             needs_tests: job.needs_tests,
@@ -216,6 +213,8 @@ pub(crate) struct Took {
     pub(crate) checks: Option<Duration>,
     /// The build of what was not built yet.
     pub(crate) build: Duration,
+    /// The CPU-bound binaries, which come first.
+    pub(crate) computing: Duration,
     /// All tests.
     pub(crate) tests: Duration,
 }
@@ -224,11 +223,9 @@ pub(crate) struct Took {
 const DUE: (Duration, Duration) = (Duration::from_mins(4), Duration::from_mins(15));
 
 impl Took {
-    /// Seconds of each part and its budget. CPU-bound binaries run alone, one by one, so the rest is that of the test
-    /// clusters.
-    fn render(&self, reports: &[Report]) -> String {
-        let computing = reports.iter().filter(|r| r.lane == Lane::CpuBound);
-        let computing = Duration::from_secs_f64(computing.map(Report::seconds).sum());
+    /// Seconds of each part and its budget.
+    fn render(&self) -> String {
+        let computing = self.computing;
         let clusters = self.tests.saturating_sub(computing);
         let first = self.checks.unwrap_or_default() + computing;
         let all = self.checks.unwrap_or_default() + self.build + self.tests;
@@ -259,7 +256,7 @@ pub(crate) fn render(reports: &[Report], took: Took) -> String {
     for (seconds, binary, test) in by_time(reports).into_iter().take(SLOWEST) {
         let _ = writeln!(text, "{seconds:>8.1} s  {binary}: {test}");
     }
-    let _ = write!(text, "\n{}", took.render(reports));
+    let _ = write!(text, "\n{}", took.render());
     let details: String = reports.iter().map(Report::details).collect();
     if !details.is_empty() {
         let _ = write!(text, "\nFailures:\n\n{details}");
@@ -286,7 +283,6 @@ mod tests {
     fn report(tests: Vec<TestResult>, missing: &[&str], exit: Exit) -> Report {
         Report {
             name: "e2e/crash".to_owned(),
-            lane: Lane::WaitBound,
             command: "cargo test --test crash --".to_owned(),
             log: PathBuf::from("/nowhere/crash.log"),
             needs_tests: true,
@@ -325,18 +321,13 @@ mod tests {
 
     #[test]
     fn parts_of_a_run_have_times_of_their_own() {
-        let of = |lane| Report {
-            lane,
-            ..report(Vec::new(), &[], Exit::Code(0))
-        };
-        let all = [of(Lane::CpuBound), of(Lane::WaitBound), of(Lane::WaitBound)];
         let took = Took {
             checks: Some(Duration::from_secs(50)),
             build: Duration::from_secs(5),
+            computing: Duration::from_secs(75),
             tests: Duration::from_secs(200),
         };
-        // The clusters ran concurrently.
-        let text = took.render(&all);
+        let text = took.render();
         let rows = text.lines().map(str::trim).collect::<Vec<_>>();
         assert_eq!(
             rows,
@@ -353,7 +344,7 @@ mod tests {
             checks: None,
             ..took
         };
-        assert!(!without_checks.render(&all).contains("both"));
+        assert!(!without_checks.render().contains("both"));
     }
 
     #[test]

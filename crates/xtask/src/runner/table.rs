@@ -11,7 +11,7 @@ use super::binaries::{TargetKind, TestBinary};
 /// Which binaries may run concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Uses all cores: one at a time, before all others.
+    /// Computes: two at a time, before all others.
     CpuBound,
     /// Starts a test cluster and mostly waits for it: several at a time.
     WaitBound,
