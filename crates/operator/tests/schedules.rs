@@ -69,7 +69,7 @@ mod step;
 mod wire;
 
 /// Number of schedules in a test run; a soak runs millions.
-const SCHEDULES: u64 = 4_000;
+const SCHEDULES: u64 = 3_000;
 
 /// Addresses, conditions and wake-ups are correct for any order of events (ALC-5, ALC-8, IPA-3, IPA-5, IPA-6,
 /// IPA-7, POOL-3, REC-5, REL-2 to REL-4, SEL-7, EXC-2, REQ-3, SHR-2, SHR-4, SHR-5, DHC-1, DHC-3).

@@ -60,8 +60,8 @@ pub(crate) fn needs_image(name: &str) -> bool {
     WITH_IMAGE.contains(&name)
 }
 
-/// Most concurrent test clusters: with more of them, start and end on two cores cost more than concurrency saves.
-const MOST_CLUSTERS: usize = 4;
+/// Most concurrent test clusters. With four of them two cores are idle for a sixth of the time.
+const MOST_CLUSTERS: usize = 5;
 /// Memory of a test cluster with the operator and the test: 1.3 GiB, plus a margin.
 const CLUSTER_KIB: u64 = 1_792 * 1_024;
 

@@ -9,7 +9,7 @@ use harvester_lb_testkit::proxy::{Fault, Frequency, Match, Refusal};
 
 use super::fault_run::FaultRun;
 
-const TIME: Duration = Duration::from_secs(3);
+const TIME: Duration = Duration::from_secs(2);
 
 pub async fn alc_8_a_third_is_refused(world: Arc<World>) -> anyhow::Result<()> {
     let seed = seed();

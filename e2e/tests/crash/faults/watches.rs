@@ -9,7 +9,7 @@ use harvester_lb_testkit::proxy::{After, End, Fault, Frequency, Match, Refusal, 
 
 use super::fault_run::FaultRun;
 
-const TIME: Duration = Duration::from_secs(3);
+const TIME: Duration = Duration::from_secs(2);
 
 pub async fn alc_8_watches_and_lists_are_cut(world: Arc<World>) -> anyhow::Result<()> {
     let seed = seed();
