@@ -1,9 +1,6 @@
 //! Owns the choice of the binary that starts next. Pure: the waiting and the running ones are arguments.
 
-use super::table::Lane;
-
-/// Most concurrent CPU-bound binaries: many end with one long test, beside which the other core would be idle.
-const MOST_COMPUTING: usize = 2;
+use super::table::{Lane, MOST_COMPUTING};
 
 /// Concurrency limits.
 #[derive(Clone, Copy, Debug)]

@@ -225,14 +225,13 @@ const DUE: (Duration, Duration) = (Duration::from_mins(4), Duration::from_mins(1
 impl Took {
     /// Seconds of each part and its budget.
     fn render(&self) -> String {
-        let computing = self.computing;
-        let clusters = self.tests.saturating_sub(computing);
-        let first = self.checks.unwrap_or_default() + computing;
+        let clusters = self.tests.saturating_sub(self.computing);
+        let first = self.checks.unwrap_or_default() + self.computing;
         let all = self.checks.unwrap_or_default() + self.build + self.tests;
         let (due_first, due_all) = (duration(DUE.0), duration(DUE.1));
         let rows = [
             ("checks", self.checks, String::new()),
-            ("unit tests and models", Some(computing), String::new()),
+            ("unit tests and models", Some(self.computing), String::new()),
             (
                 "both",
                 self.checks.map(|_| first),

@@ -60,6 +60,8 @@ pub(crate) fn needs_image(name: &str) -> bool {
     WITH_IMAGE.contains(&name)
 }
 
+/// Most concurrent CPU-bound binaries: many end with one long test, beside which the other core would be idle.
+pub(crate) const MOST_COMPUTING: usize = 2;
 /// Most concurrent test clusters. With four of them two cores are idle for a sixth of the time.
 const MOST_CLUSTERS: usize = 5;
 /// Memory of a test cluster with the operator and the test: 1.3 GiB, plus a margin.
