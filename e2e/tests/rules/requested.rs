@@ -70,17 +70,18 @@ async fn req_2_the_pool_that_has_the_address(world: Arc<World>) -> anyhow::Resul
     world
         .lb_with(asking(ns, "named", "10.240.0.78"), cluster("req2-high"))
         .await?;
-    let lb = world
-        .lb_reason(ns, "named", "RequestedAddressUnavailable")
-        .await?;
-    let (_, _, message) = ready(&lb).unwrap();
-    assert_eq!(
-        message,
-        told(
-            "10.240.0.78",
-            "pool req2-high: 10.240.0.78 is in none of its ranges"
-        )
+    // The load balancer may be observed before its pool, and is told again when that appears.
+    let expected = told(
+        "10.240.0.78",
+        "pool req2-high: 10.240.0.78 is in none of its ranges",
     );
+    let lb = world
+        .lb_until(ns, "named", &expected, |lb| {
+            ready(lb).is_some_and(|(_, reason, message)| {
+                reason == "RequestedAddressUnavailable" && message == expected
+            })
+        })
+        .await?;
     assert_eq!(allocated(&lb), None);
     world
         .merge(&world.lbs(ns), "named", request(Some("10.240.1.78")))

@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use tokio::time::Instant;
 
-use crate::load::Load;
+use crate::load::{DENSE, Load, SPARSE};
 use crate::stage::{bare, finish};
 use crate::tls::{address, bundle, connect, connector};
 
@@ -39,7 +39,7 @@ pub async fn section_1_certificates_rotate_without_a_refused_request(
     answers(&world).await?;
     world.namespace("rotation").await?;
     world.lb("rotation", "a", cluster_spec()).await?;
-    let load = Load::start(&world, "rotation", "a").await?;
+    let load = Load::start(&world, "rotation", "a", SPARSE).await?;
     let start = Instant::now();
     let (mut leaves, mut bundles) = (BTreeSet::new(), BTreeSet::new());
     while start.elapsed() < TIME {
@@ -111,7 +111,7 @@ pub async fn section_1_both_secrets_are_lost_without_a_refused_request(
     answers(&world).await?;
     world.namespace("lost").await?;
     world.lb("lost", "a", cluster_spec()).await?;
-    let load = Load::start(&world, "lost", "a").await?;
+    let load = Load::start(&world, "lost", "a", DENSE).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let start = Instant::now();
     let names = ["ca", "tls"].map(|part| format!("{SERVICE}-{part}"));

@@ -10,7 +10,7 @@ use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::cluster_spec;
 use tokio::time::Instant;
 
-use crate::load::Load;
+use crate::load::{DENSE, Load};
 use crate::stage::{bare, finish};
 
 async fn two(world: &World) -> anyhow::Result<[Replica; 2]> {
@@ -51,7 +51,7 @@ async fn warm(replicas: &[Replica; 2]) -> anyhow::Result<()> {
 
 pub async fn section_1_one_of_two_replicas_ends(world: Arc<World>) -> anyhow::Result<()> {
     let replicas = two(&world).await?;
-    let load = Load::start(&world, "ends", "a").await?;
+    let load = Load::start(&world, "ends", "a", DENSE).await?;
     warm(&replicas).await?;
     let start = Instant::now();
     let [first, second] = &replicas;
@@ -82,7 +82,7 @@ pub async fn section_1_one_of_two_replicas_ends(world: Arc<World>) -> anyhow::Re
 
 pub async fn section_1_one_of_two_replicas_is_killed(world: Arc<World>) -> anyhow::Result<()> {
     let replicas = two(&world).await?;
-    let load = Load::start(&world, "ends", "a").await?;
+    let load = Load::start(&world, "ends", "a", DENSE).await?;
     warm(&replicas).await?;
     let [first, second] = &replicas;
     first.process.kill9()?;

@@ -17,8 +17,10 @@ use crate::table::api;
 
 /// Workers of each kind. More than one, so that the API server has several connections.
 const WORKERS: usize = 4;
-/// Pause of a worker between two requests: the machine has other things to do.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Pause of a worker between two requests, where a moment without an answer must not be missed.
+pub const DENSE: Duration = Duration::from_millis(100);
+/// The same over more than a minute: the machine has other things to do.
+pub const SPARSE: Duration = Duration::from_millis(300);
 
 #[derive(Default)]
 struct Results {
@@ -34,7 +36,12 @@ pub struct Load {
 
 impl Load {
     /// Starts it: validated IPPools, and conversions of this LoadBalancer.
-    pub async fn start(world: &World, namespace: &str, lb: &str) -> anyhow::Result<Self> {
+    pub async fn start(
+        world: &World,
+        namespace: &str,
+        lb: &str,
+        pause: Duration,
+    ) -> anyhow::Result<Self> {
         let results = Arc::new(Results::default());
         let mut tasks = JoinSet::new();
         let pools = api(world, "IPPool", "").await?;
@@ -56,7 +63,7 @@ impl Load {
                     let Ok(object) = object else { return };
                     let answer = pools.create(&params, &object).await;
                     of_pools.count(answer.map(|_| ()));
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(pause).await;
                 }
             });
             let (alpha, lb) = (alpha.clone(), lb.to_owned());
@@ -64,7 +71,7 @@ impl Load {
             tasks.spawn(async move {
                 loop {
                     of_conversion.count(alpha.get(&lb).await.map(|_| ()));
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(pause).await;
                 }
             });
         }

@@ -80,12 +80,12 @@ impl Ledger {
                 .pool
                 .as_ref()
                 .is_none_or(|demanded| *demanded == pool);
-            // EXC-1: a proposal of which no record was observed is still something new.
+            // EXC-1: a proposal of which no record was observed is still something new, unless its own Service shows it.
+            let is_shown = self.holds.shows(&request.owner.id, addr);
             let usable = reason == AllocationReason::Recorded
-                || self
-                    .pools
-                    .by_name(&pool)
-                    .is_some_and(|pool| pool.usable(addr) && pool.withheld().is_none());
+                || self.pools.by_name(&pool).is_some_and(|pool| {
+                    pool.usable(addr) && (is_shown || pool.withheld().is_none())
+                });
             // REQ-4: an address that it has already stays, whatever it requests.
             let is_present = reason == AllocationReason::Recorded && request.requested.is_some();
             let asked = is_present || request.requested.is_none_or(|asked| asked == addr);

@@ -14,10 +14,15 @@ impl Ledger {
     /// balancer. None if there is no such address.
     pub(super) fn hold_back(&mut self, request: &Request) -> Option<HeldBack> {
         let held = self.held_back_of(request)?;
-        let is_known = self.pools[held.pool].usable(held.addr);
+        let is_known = self.is_known(&held);
         self.drop_holds(&held.owner.id, |addr, _| addr != held.addr || !is_known);
         self.claim_held_back(&held);
         Some(held)
+    }
+
+    /// Whether the pool is known to have the address.
+    fn is_known(&self, held: &HeldBack) -> bool {
+        self.pools[held.pool].usable(held.addr)
     }
 
     /// The address and its pool: the pool that serves the load balancer, or an undecodable one that its status names,
@@ -26,9 +31,6 @@ impl Ledger {
     fn held_back_of(&mut self, request: &Request) -> Option<HeldBack> {
         let id = &request.owner.id;
         let addr = self.status_to_consider(request)?;
-        if self.rival(addr, id).is_some() && !self.claims(request, addr) {
-            return None;
-        }
         let named = request.status.as_ref()?.pool.as_ref();
         let undecodable = |at: &u32| {
             let withheld = self.pools[*at].withheld();
@@ -47,22 +49,26 @@ impl Ledger {
             // Its addresses are unknown.
             None => named.is_none_or(|name| *name == pool.name),
         };
-        may_have.then(|| HeldBack {
+        let held = HeldBack {
             owner: request.owner.clone(),
             addr,
             pool: place,
-        })
+        };
+        // Its own claim counts only where it stays: the same request gets the same decision.
+        let is_own = self.is_known(&held) && self.claims(request, addr);
+        let may_have = may_have && (is_own || self.rival(addr, id).is_none());
+        may_have.then_some(held)
     }
 
     /// Claims the address if its pool is known to have it. Without that condition a tenant could block any address by
     /// writing it into a status with the name of an undecodable pool.
     fn claim_held_back(&mut self, held: &HeldBack) {
-        let HeldBack { owner, addr, pool } = held;
+        let HeldBack { owner, addr, .. } = held;
         let hold = self.holds.get(*addr);
         let claim = hold.and_then(|hold| hold.claim.as_ref());
         let has_one = claim.is_some_and(|claim| claim.owner == *owner);
         let is_free = self.rival(*addr, &owner.id).is_none();
-        if self.pools[*pool].usable(*addr) && is_free && !has_one {
+        if self.is_known(held) && is_free && !has_one {
             self.claim(*addr, owner.clone(), Evidence::Status);
         }
     }

@@ -52,9 +52,9 @@ impl Ledger {
         now: Micros,
     ) -> Decision {
         let id = &request.owner.id;
-        // An earlier load balancer of the name is no rival.
-        let known = self.askers.get(id).map(|it| &it.request.owner);
-        if known.is_some_and(|owner| *owner != request.owner) {
+        // An earlier load balancer of the name is no rival, nor is this one for the address that it requested before.
+        let known = self.askers.get(id);
+        if known.is_some_and(|it| it.request.owner != request.owner || it.addr != addr) {
             self.leave_asking(id);
         }
         let is_pool_s = |ledger: &Self, entry: &RecordEntry| {

@@ -539,7 +539,9 @@ proptest! {
     fn rng_10_pool_agrees_with_enumeration(shapes in prop::collection::vec(small(), 1..6)) {
         let specs: Vec<_> = shapes.into_iter().map(render)
             .filter(|spec| Range::parse(spec).is_ok()).collect();
-        prop_assume!(!specs.is_empty());
+        if specs.is_empty() {
+            return Ok(());
+        }
         let pool = PoolRanges::parse(&specs).unwrap();
         let gateways: Vec<_> = pool.ranges().iter().filter_map(Range::gateway).collect();
         let mut free = 0;

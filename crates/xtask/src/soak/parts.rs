@@ -7,6 +7,8 @@ pub(crate) enum Unit {
     Rounds,
     /// Schedules of the model, each with its own seed: `HLB_SCHEDULES`.
     Schedules,
+    /// Cases of a property test: `PROPTEST_CASES`. The seed is that of the first one.
+    Cases,
     /// Objects of each kind: `HLB_OBJECTS`. The seed is that of the first one.
     Objects,
     /// Seconds of libFuzzer.
@@ -21,8 +23,17 @@ impl Unit {
         match self {
             Self::Rounds => Some("HLB_ROUNDS"),
             Self::Schedules => Some("HLB_SCHEDULES"),
+            Self::Cases => Some("PROPTEST_CASES"),
             Self::Objects => Some("HLB_OBJECTS"),
             Self::Seconds | Self::Runs => None,
+        }
+    }
+
+    /// The variable that sets the seed.
+    pub(crate) const fn seed_variable(self) -> &'static str {
+        match self {
+            Self::Cases => "PROPTEST_RNG_SEED",
+            _ => "HLB_SEED",
         }
     }
 
@@ -31,6 +42,7 @@ impl Unit {
         match self {
             Self::Rounds => "rounds",
             Self::Schedules => "schedules",
+            Self::Cases => "cases",
             Self::Objects => "objects of each kind",
             Self::Seconds => "seconds",
             Self::Runs => "runs",
@@ -42,6 +54,7 @@ impl Unit {
         match self {
             Self::Rounds => 3,
             Self::Schedules => 20_000,
+            Self::Cases => 2_000,
             Self::Objects => 1_000,
             Self::Seconds => 60,
             Self::Runs => 1,
@@ -77,6 +90,8 @@ pub(crate) struct Part {
 pub(crate) const FUZZ: &str = "fuzz";
 const OPERATOR: &str = "harvester-load-balancer";
 const E2E: &str = "harvester-lb-e2e";
+const IPAM: &str = "harvester-lb-ipam";
+const PROBER: &str = "harvester-lb-prober";
 
 const fn runs(names: &'static str) -> Tests {
     Tests {
@@ -88,8 +103,32 @@ const fn runs(names: &'static str) -> Tests {
     }
 }
 
+const fn cases(package: &'static str, names: &'static str) -> Tests {
+    Tests {
+        package,
+        names,
+        least: 1,
+        unit: Unit::Cases,
+        total: 200_000,
+    }
+}
+
 /// All parts, in the order in which they run.
-pub(crate) const PARTS: [Part; 7] = [
+pub(crate) const PARTS: [Part; 8] = [
+    Part {
+        name: "properties",
+        tests: &[
+            cases(IPAM, "the_ledger_behaves_as_the_model"),
+            cases(IPAM, "dhc_3_never_two_addresses"),
+            cases(IPAM, "dhc_1_indices_follow_the_clients"),
+            cases(IPAM, "alc_3_order_is_round_robin"),
+            cases(IPAM, "alc_5_room_is_what_a_count_says"),
+            cases(IPAM, "ipa_4_those_that_a_look_at_all_finds"),
+            cases(IPAM, "sel_agrees_with_the_passes"),
+            cases(IPAM, "exc_2_usable_is_what"),
+            cases(PROBER, "is_that_of_the_naive_model"),
+        ],
+    },
     Part {
         name: "model",
         tests: &[Tests {

@@ -47,7 +47,7 @@ impl Piece {
     pub(crate) fn env(self, unit: Unit) -> Vec<(&'static str, String)> {
         let mut env = vec![
             ("HLB_SOAK", "1".to_owned()),
-            ("HLB_SEED", self.seed.to_string()),
+            (unit.seed_variable(), self.seed.to_string()),
         ];
         env.extend(unit.variable().map(|name| (name, self.count.to_string())));
         env
@@ -61,7 +61,7 @@ impl Piece {
                 let last = seed.wrapping_add(count - 1);
                 format!("{count} {}, seeds {seed} to {last}", unit.name())
             }
-            Unit::Objects | Unit::Seconds | Unit::Runs => {
+            Unit::Cases | Unit::Objects | Unit::Seconds | Unit::Runs => {
                 format!("{count} {}, seed {seed}", unit.name())
             }
         }
@@ -80,7 +80,7 @@ impl Piece {
             // A round may depend on those before it: the test reports how many.
             Unit::Rounds => rounds.unwrap_or(1),
             Unit::Schedules => seed.wrapping_sub(self.seed).wrapping_add(1),
-            Unit::Objects | Unit::Seconds | Unit::Runs => return whole,
+            Unit::Cases | Unit::Objects | Unit::Seconds | Unit::Runs => return whole,
         };
         if !(1..=self.count).contains(&played) {
             return whole;
@@ -210,6 +210,10 @@ mod tests {
             "HLB_SOAK=1 HLB_SEED=7 HLB_SCHEDULES=30"
         );
         assert_eq!(env(Unit::Objects), "HLB_SOAK=1 HLB_SEED=7 HLB_OBJECTS=30");
+        assert_eq!(
+            env(Unit::Cases),
+            "HLB_SOAK=1 PROPTEST_RNG_SEED=7 PROPTEST_CASES=30"
+        );
         assert_eq!(env(Unit::Runs), "HLB_SOAK=1 HLB_SEED=7");
         assert_eq!(piece.words(Unit::Rounds), "30 rounds, seeds 7 to 36");
         assert_eq!(piece.words(Unit::Runs), "30 runs, seed 7");

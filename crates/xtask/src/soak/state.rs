@@ -56,7 +56,7 @@ impl Progress {
                 Unit::Rounds | Unit::Schedules => {
                     write!(text, ", seeds {} to {last}, in {took}", self.first)
                 }
-                Unit::Objects | Unit::Seconds | Unit::Runs => {
+                Unit::Cases | Unit::Objects | Unit::Seconds | Unit::Runs => {
                     write!(text, ", from seed {}, in {took}", self.first)
                 }
             };

@@ -253,6 +253,23 @@ fn req_4_a_changed_request_ends_the_one_before() {
 }
 
 #[test]
+fn req_4_the_request_before_does_not_keep_its_own_address_from_it() {
+    let mut fixture = Fixture::new(&[plain()]);
+    let other = lb("other");
+    assert_eq!(fixture.ask(&other), Some(ip("10.0.0.10")));
+    let one = with_status(lb("one"), "p", "10.0.0.10");
+    waits(fixture.decide(&asking(one.clone(), "10.0.0.10")));
+    fixture.delete("other");
+    // Now it requests what nobody can give it: what its status names is free, and is recorded, each time it is decided about.
+    let outside = asking(one, "10.0.0.99");
+    for _ in 0..2 {
+        let decision = fixture.decide(&outside);
+        assert!(matches!(decision, Decision::Take { .. }), "{decision:?}");
+    }
+    assert_eq!(fixture.ask(&outside), Some(ip("10.0.0.10")));
+}
+
+#[test]
 fn req_3_at_a_start_the_oldest_of_those_that_wait_is_first() {
     let mut fixture = Fixture::new(&[plain()]);
     // Wakes are by name; the order of the decisions does not matter.

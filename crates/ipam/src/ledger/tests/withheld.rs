@@ -103,6 +103,24 @@ fn exc_1_a_proposal_is_dropped_when_the_list_becomes_invalid() {
 }
 
 #[test]
+fn exc_1_a_proposal_that_its_service_shows_stays_the_same() {
+    let mut fixture = Fixture::new(&[plain()]);
+    assert_eq!(fixture.ask(&lb("a")), Some(ip("10.0.0.10")));
+    fixture.delete("a");
+    fixture.ledger.set_pool(excluding());
+    let again = lb_uid("a", "a-2");
+    fixture
+        .ledger
+        .set_shown(&again.owner.id, &[ip("10.0.0.10")]);
+    let first = fixture.decide(&again);
+    assert!(matches!(first, Decision::Take { .. }), "{first:?}");
+    assert_eq!(fixture.decide(&again), first);
+    // What nothing shows is new.
+    fixture.ledger.set_shown(&again.owner.id, &[]);
+    waits(fixture.decide(&again));
+}
+
+#[test]
 fn exc_1_what_is_shown_or_trusted_is_nothing_new() {
     let mut fixture = Fixture::new(&[excluding()]);
     let shown = with_status(lb("shown"), "p", "10.0.0.10");
@@ -252,6 +270,35 @@ fn exc_1_what_cannot_be_told_blocks_nobody_elses_address() {
     // The record shows the owner of the address.
     assert_eq!(names(fixture.ledger.take_wakes()), ["forged"]);
     assert!(!stays_of(&mut fixture, &forged));
+}
+
+#[test]
+fn exc_1_what_a_service_of_another_shows_does_not_stay_in_an_unknown_pool() {
+    // Imported from its status, or claimed while an earlier pool had the address.
+    for imported in [true, false] {
+        let mut fixture = Fixture::new(&[excluding()]);
+        let mut request = with_status(lb("a"), "p", "10.0.0.10");
+        if imported {
+            let owner = request.owner.clone();
+            fixture
+                .ledger
+                .claim(ip("10.0.0.10"), owner, Evidence::Status);
+        } else {
+            assert!(stays_of(&mut fixture, &request));
+        }
+        let unknown = PoolSpec {
+            name: "q".into(),
+            ..undecodable("x")
+        };
+        fixture.ledger.set_pool(unknown);
+        request = in_pool(with_status(lb("a"), "q", "10.0.0.10"), "q");
+        let other = OwnerId::new("ns", "other");
+        fixture.ledger.set_shown(&other, &[ip("10.0.0.10")]);
+        // The same request gets the same decision.
+        for _ in 0..2 {
+            assert!(!stays_of(&mut fixture, &request), "imported {imported}");
+        }
+    }
 }
 
 #[test]

@@ -213,10 +213,12 @@ struct World {
     number: u64,
     random: Random,
     replies: Vec<Reply>,
-    /// Times of DISCOVERs and of REQUESTs without a server, until something resets them.
+    /// Times of DISCOVERs and of REQUESTs without and with a server, until something resets them.
     discovers: Vec<Duration>,
     confirms: Vec<Duration>,
     selects: Vec<Duration>,
+    /// The transaction of the REQUESTs with a server.
+    selects_of: u32,
     /// The servers know at least the lease that the record shows: nothing was forgotten, forged, or misdated.
     is_sound: bool,
     /// Replies were forged: a lease may be one that no server knows of.
@@ -246,6 +248,7 @@ impl World {
             discovers: Vec::new(),
             confirms: Vec::new(),
             selects: Vec::new(),
+            selects_of: 0,
             is_sound: true,
             is_forged: false,
             is_link_up: true,
@@ -360,6 +363,12 @@ impl World {
 
     /// RFC 2131, 4.1: never faster than the back-off.
     fn count(&mut self, message: &ClientMessage) {
+        // A new transaction begins with a DISCOVER, which keeps its distance to the last one. The REQUEST in it may come soon after
+        // that of the last transaction: a short lease may be over before its address is checked.
+        if self.selects_of != message.xid {
+            self.selects.clear();
+            self.selects_of = message.xid;
+        }
         let (times, apart, least) = match message.body {
             Body::Discover { .. } => (&mut self.discovers, 1, secs(3)),
             Body::Select { .. } => (&mut self.selects, 1, secs(3)),

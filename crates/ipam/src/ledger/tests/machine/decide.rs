@@ -140,6 +140,15 @@ impl Model {
         !is_withheld && self.usable(pool, addr)
     }
 
+    /// EXC-1: whether what was proposed stays so: the pool hands it out, or its own Service shows it.
+    pub(super) fn is_confirmed(&self, reserved: &Reserved) -> bool {
+        let Reserved {
+            addr, owner, pool, ..
+        } = reserved;
+        let is_shown = self.shown.contains(&(owner.id.clone(), *addr));
+        self.hands_out(pool, *addr) || (is_shown && self.usable(pool, *addr))
+    }
+
     /// EXC-1: the address that the status names and a pool may have that hands out nothing new.
     pub(super) fn held_back_of(
         &self,
@@ -158,12 +167,16 @@ impl Model {
             || recorded
                 .clone()
                 .any(|r| r.addr == addr && r.owner == request.owner);
-        let taken = self.holders(addr).iter().any(|holder| holder != id) && !own;
-        if taken || bound.iter().any(|r| r.spec.addr == addr) {
+        if bound.iter().any(|r| r.spec.addr == addr) {
             return None;
         }
         let pool = self.pool(&self.pool_of_present(request, addr)?)?;
         pool.withheld.as_ref()?;
+        // A claim on what the pool is not known to have is void.
+        let own = own && self.usable(&pool.name, addr);
+        if self.holders(addr).iter().any(|holder| holder != id) && !own {
+            return None;
+        }
         let shown = self.shown.contains(&(id.clone(), addr));
         let may_have = pool.ranges.is_err() || (self.usable(&pool.name, addr) && !shown);
         may_have.then(|| (addr, pool.name.clone()))
@@ -205,7 +218,7 @@ impl Model {
         };
         if let Some(r) = self.reserved.iter().find(|r| r.owner == request.owner)
             && demanded(&r.pool)
-            && (r.reason == AllocationReason::Recorded || self.hands_out(&r.pool, r.addr))
+            && (r.reason == AllocationReason::Recorded || self.is_confirmed(r))
         {
             return Ok(Found {
                 reserved_at: Some(r.at),

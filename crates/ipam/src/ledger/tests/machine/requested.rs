@@ -67,6 +67,8 @@ impl Model {
     ) -> Outcome {
         let id = &request.owner.id;
         self.waiting.retain(|w| w.owner.id != *id);
+        self.asking
+            .retain(|it| it.request.owner.id != *id || it.addr == addr);
         let demanded = |pool: &PoolName| request.pool.as_ref().is_none_or(|it| it == pool);
         let rest = |kept: Option<IpAddr>| -> Vec<IpAddr> {
             let addrs = bound.iter().map(|r| r.spec.addr);
@@ -93,7 +95,7 @@ impl Model {
         let present = self.reserved.iter().find(|r| r.owner == request.owner);
         if let Some(r) = present.cloned() {
             let is_present = r.reason == AllocationReason::Recorded;
-            let is_asked = r.addr == addr && demanded(&r.pool) && self.hands_out(&r.pool, addr);
+            let is_asked = r.addr == addr && demanded(&r.pool) && self.is_confirmed(&r);
             if is_present || is_asked {
                 self.asking.retain(|it| it.request.owner.id != *id);
                 let found = Found {
@@ -211,6 +213,11 @@ impl Model {
             (self.usable(&pool, addr) && mine(addr) && has_room).then_some((addr, pool))
         };
         let found = shown.or_else(by_name);
-        found.filter(|(addr, _)| request.takes(*addr))
+        // REQ-3: what an earlier load balancer of the name left, and the status does not name.
+        let is_left = |addr: IpAddr| {
+            let last = self.record(addr).map(|record| &record.spec.owner);
+            named != Some(addr) && last.is_some_and(|it| it.id == *id && *it != request.owner)
+        };
+        found.filter(|(addr, _)| request.takes(*addr) && !is_left(*addr))
     }
 }
