@@ -1,5 +1,5 @@
-//! Each permission is missing in turn: the operator names it, writes nothing, and continues by itself once it is
-//! granted.
+//! Each permission is missing once: the operator names all that are missing, writes nothing, and continues by itself once the last
+//! one is granted.
 
 use std::sync::Arc;
 
@@ -18,7 +18,9 @@ use crate::stage::{Operator, furnish};
 
 const NS: &str = "lacks";
 /// Concurrent operators.
-const AT_A_TIME: usize = 8;
+const AT_A_TIME: usize = 5;
+/// Permissions that one of them lacks. They are granted one by one, so that it waits for each alone too, or for those after it.
+const LACKING: usize = 4;
 
 pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
     world: Arc<World>,
@@ -29,13 +31,15 @@ pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
     world.lb(NS, "work", cluster_spec()).await?;
     let all = permissions::all()?;
     let began = Instant::now();
-    stream::iter(all.clone().into_iter().enumerate())
-        .map(|(number, permission)| {
+    let groups: Vec<Vec<Permission>> = all.chunks(LACKING).map(<[_]>::to_vec).collect();
+    stream::iter(groups.into_iter().enumerate())
+        .map(|(number, lacking)| {
             let (world, all) = (&world, &all);
             async move {
-                one(world, number, &permission, all)
+                let names: Vec<_> = lacking.iter().map(ToString::to_string).collect();
+                some(world, number, &lacking, all)
                     .await
-                    .with_context(|| permission.to_string())
+                    .with_context(|| names.join(", "))
             }
         })
         .buffer_unordered(AT_A_TIME)
@@ -52,28 +56,40 @@ pub async fn section_1_each_right_that_lacks_is_named_and_waited_for(
     operator.end().await
 }
 
-async fn one(
+async fn some(
     world: &World,
     number: usize,
-    lacking: &Permission,
+    lacking: &[Permission],
     all: &[Permission],
 ) -> anyhow::Result<()> {
-    let rest: Vec<Permission> = all.iter().filter(|r| *r != lacking).cloned().collect();
-    let user = User::create(world, &format!("lacks-{number}"), &rest).await?;
+    let but = |lacking: &[Permission]| -> Vec<Permission> {
+        let there = all.iter().filter(|right| !lacking.contains(right));
+        there.cloned().collect()
+    };
+    let user = User::create(world, &format!("lacks-{number}"), &but(lacking)).await?;
     let port = 9100 + u16::try_from(number)?;
     let operator = Operator::spawn(world, &user.kubeconfig, port, &[], "debug")?;
-    let complaint = format!("no right to {lacking}: add it to the ClusterRole");
-    eventually("/readyz names it", SOON, || async {
-        let (code, text) = operator.get("/readyz").await?;
-        ensure!(code == 503 && text.contains(&complaint), "{code}, {text}");
-        let lines = text.lines().filter(|l| l.starts_with("- ")).count();
-        ensure!(lines == 1, "it names others too: {text}");
-        Ok(Some(()))
-    })
-    .await?;
-    operator.says(&complaint).await?;
-    let (code, _) = operator.get("/healthz").await?;
-    ensure!(code == 200, "/healthz is {code}");
+    let complaint = |right: &Permission| format!("no right to {right}: add it to the ClusterRole");
+    for granted in 0..lacking.len() {
+        let left = &lacking[granted..];
+        user.may(world, &but(left)).await?;
+        eventually("/readyz names them", SOON, || async {
+            let (code, text) = operator.get("/readyz").await?;
+            ensure!(code == 503, "{code}, {text}");
+            for right in left {
+                ensure!(text.contains(&complaint(right)), "not {right}: {text}");
+            }
+            let lines = text.lines().filter(|l| l.starts_with("- ")).count();
+            ensure!(lines == left.len(), "it names others too: {text}");
+            Ok(Some(()))
+        })
+        .await?;
+        let (code, _) = operator.get("/healthz").await?;
+        ensure!(code == 200, "/healthz is {code}");
+    }
+    for right in lacking {
+        operator.says(&complaint(right)).await?;
+    }
     let (_, figures) = operator.get("/metrics").await?;
     ensure!(!figures.contains("\nharvester_lb_leader 1\n"), "it leads");
     let written: Vec<_> = requests::of(world, &user.name)?
@@ -83,8 +99,14 @@ async fn one(
     ensure!(written.is_empty(), "it has written: {written:#?}");
 
     user.may(world, all).await?;
-    operator.ready().await.context("once it is granted")?;
-    let said = operator.process.log().matches(&complaint).count();
-    ensure!(said == 1, "it says so {said} times");
+    operator.ready().await.context("once they are granted")?;
+    // Once for each set of those that are missing.
+    for (at, right) in lacking.iter().enumerate() {
+        let said = operator.process.log().matches(&complaint(right)).count();
+        ensure!(
+            said == at + 1,
+            "it says {said} times that it may not {right}"
+        );
+    }
     operator.stop().await
 }

@@ -9,8 +9,9 @@
 //! - kube-vip's client and ours never run at once for the load balancer;
 //! - from everywhere, once users rest, the world comes to rest in the state that is asked for.
 
-use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
+
+use rustc_hash::FxHashSet;
 
 use super::*;
 use crate::dhcp::serving::{Serving, serving};
@@ -469,7 +470,7 @@ fn visit_all() -> Vec<Visit> {
         after: None,
     });
     let mut visits: Vec<Visit> = begin.collect();
-    let mut known: HashSet<Arc<World>> = visits.iter().map(|it| Arc::clone(&it.world)).collect();
+    let mut known: FxHashSet<Arc<World>> = visits.iter().map(|it| Arc::clone(&it.world)).collect();
     let mut number = 0;
     while number < visits.len() {
         let world = Arc::clone(&visits[number].world);
