@@ -11,9 +11,9 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
+use crate::bare::{bare, uninstalled};
 use crate::helm::{
-    NAMESPACE, RELEASE, bare, chart, copy_of_chart, deploy, deploys, documents, helm_does,
-    uninstalled, without_pods,
+    NAMESPACE, RELEASE, chart, copy_of_chart, deploy, deploys, documents, helm_does, without_pods,
 };
 
 pub const LOAD_BALANCERS: &str = "loadbalancers.loadbalancer.harvesterhci.io";

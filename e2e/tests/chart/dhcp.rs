@@ -21,7 +21,8 @@ use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::helm::{NAMESPACE, RELEASE, bare, chart, deploys, helm_does};
+use crate::bare::bare;
+use crate::helm::{NAMESPACE, RELEASE, chart, deploys, helm_does};
 use crate::release::{
     REPOSITORY, SOON, TAG, WAIT, deployments, image, nodes, none_failed, serves, values,
 };

@@ -12,9 +12,9 @@ use harvester_lb_fixtures::{vm_spec, with};
 use harvester_lb_testkit::{PodRunner, PodRunnerOptions};
 use serde_json::json;
 
+use crate::bare::bare;
 use crate::helm::{
-    NAMESPACE, RELEASE, bare, copy_of_chart, deploy, deploys, documents, helm, helm_does, hooks_of,
-    id,
+    NAMESPACE, RELEASE, copy_of_chart, deploy, deploys, documents, helm, helm_does, hooks_of, id,
 };
 use crate::pods::documented_selector;
 use crate::release::{

@@ -6,11 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::world::{SOON, repository};
+use harvester_lb_e2e::world::repository;
 use harvester_lb_fixtures::with;
-use harvester_lb_testkit::eventually;
 use serde_json::{Value, json};
 
 /// The namespace of Harvester's own release, and of the releases of these tests.
@@ -139,86 +137,6 @@ pub async fn rendered_in(
 pub fn documents(text: &str) -> anyhow::Result<Vec<Value>> {
     let all: Vec<Value> = serde_saphyr::from_multiple(text)?;
     Ok(all.into_iter().filter(|d| !d.is_null()).collect())
-}
-
-/// Removes the release of an earlier test, without its hooks. CRDs and their objects stay.
-pub async fn uninstalled(world: &World) -> anyhow::Result<()> {
-    let args = [
-        "uninstall",
-        RELEASE,
-        "--ignore-not-found",
-        "--no-hooks",
-        "--wait",
-    ];
-    helm_does(world, &args).await.map(drop)
-}
-
-/// Removes the release of an earlier test, the webhook's registration, our CRDs and all their objects: a cluster without any
-/// of ours, whatever a test that failed has left.
-pub async fn bare(world: &World) -> anyhow::Result<()> {
-    uninstalled(world).await?;
-    for (kind, name) in [
-        ("validatingwebhookconfiguration", CONFIGURATION),
-        ("mutatingwebhookconfiguration", CONFIGURATION),
-    ] {
-        let args = ["delete", kind, name, "--ignore-not-found"];
-        world.cluster.kubectl(&args).await?;
-    }
-    let lease = ["delete", "lease", "harvester-load-balancer"];
-    let lease = [
-        &lease[..],
-        &["--namespace=kube-system", "--ignore-not-found"],
-    ]
-    .concat();
-    world.cluster.kubectl(&lease).await?;
-    for kind in ["loadbalancers", "ippools", "ipallocations"] {
-        let name = format!("{kind}.loadbalancer.harvesterhci.io");
-        let args = ["get", "crd", &name, "--ignore-not-found", "-o=name"];
-        if world.cluster.kubectl(&args).await?.is_empty() {
-            continue;
-        }
-        // Objects that need a webhook that nobody serves could not be deleted, nor those with the Go operator's finalizers.
-        let off = r#"{"spec":{"conversion":{"strategy":"None","webhook":null}}}"#;
-        let args = ["patch", "crd", &name, "--type=merge", "-p", off];
-        world.cluster.kubectl(&args).await?;
-        let args = ["get", &name, "--all-namespaces", "-o=json"];
-        let list: Value = eventually("the objects are listed", SOON, || async {
-            Ok(Some(serde_json::from_str(
-                &world.cluster.kubectl(&args).await?,
-            )?))
-        })
-        .await?;
-        for object in list["items"].as_array().into_iter().flatten() {
-            let metadata = &object["metadata"];
-            if metadata["finalizers"].is_array() {
-                let text = |field: &str| metadata[field].as_str().unwrap_or_default();
-                let namespace = format!("--namespace={}", text("namespace"));
-                let patch = r#"{"metadata":{"finalizers":null}}"#;
-                let args = [
-                    "patch",
-                    &name,
-                    text("name"),
-                    "--type=merge",
-                    "-p",
-                    patch,
-                    &namespace,
-                ];
-                world.cluster.kubectl(&args).await?;
-            }
-        }
-        let args = ["delete", "crd", &name, "--wait", "--timeout=1m"];
-        world.cluster.kubectl(&args).await?;
-    }
-    // The garbage collector does not know the kind of their owners any more.
-    let label = format!("--selector={}", keys::LABEL_SERVICELB);
-    let args = [
-        "delete",
-        "services,endpointslices",
-        "--all-namespaces",
-        &label,
-    ];
-    world.cluster.kubectl(&args).await?;
-    Ok(())
 }
 
 /// Finds an object by kind and name.

@@ -16,7 +16,8 @@ use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use crate::helm::{RELEASE, bare, chart, copy_of_chart, deploys, helm_does, hooks_of};
+use crate::bare::bare;
+use crate::helm::{RELEASE, chart, copy_of_chart, deploys, helm_does, hooks_of};
 use crate::release::{
     NEXT_TAG, REPOSITORY, SOON, TAG, WAIT, ask, deployments, image, is_left_behind,
     is_unregistered, nodes, none_failed, serves, values,

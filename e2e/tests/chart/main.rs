@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use harvester_lb_e2e::{run, tests};
 use harvester_lb_testkit::{DataPath, TestClusterOptions};
 
+mod bare;
 mod crds;
 mod defaults;
 mod dhcp;

@@ -11,11 +11,10 @@ use harvester_lb_testkit::{PodRunner, PodRunnerOptions, Traffic, consistently, e
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::bare::bare;
 use crate::crds::{LOAD_BALANCERS, OWN, define, definition, owner};
 use crate::harvester::{LeftBehind, OPERATOR, leave, release};
-use crate::helm::{
-    NAMESPACE, RELEASE, bare, chart, deploys, documents, helm_does, hooks_of, rendered,
-};
+use crate::helm::{NAMESPACE, RELEASE, chart, deploys, documents, helm_does, hooks_of, rendered};
 use crate::monitored::prometheus;
 use crate::release::{
     REPOSITORY, SOON, TAG, WAIT, checked, image, is_left_behind, leader, none_failed, serves,
