@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::table::api;
 
 /// Workers of each kind. More than one, so that the API server has several connections.
-const WORKERS: usize = 4;
+const WORKERS: u32 = 4;
 /// Pause of a worker between two requests, where a moment without an answer must not be missed.
 pub const DENSE: Duration = Duration::from_millis(100);
 /// The same over more than a minute: the machine has other things to do.
@@ -48,7 +48,10 @@ impl Load {
         let alpha = alpha(world, namespace).await?;
         for worker in 0..WORKERS {
             let (pools, of_pools) = (pools.clone(), Arc::clone(&results));
+            // One after the other, so that a gap between two requests is short.
+            let offset = pause * worker / WORKERS;
             tasks.spawn(async move {
+                tokio::time::sleep(offset).await;
                 let params = PostParams {
                     dry_run: true,
                     ..PostParams::default()
@@ -69,6 +72,7 @@ impl Load {
             let (alpha, lb) = (alpha.clone(), lb.to_owned());
             let of_conversion = Arc::clone(&results);
             tasks.spawn(async move {
+                tokio::time::sleep(offset).await;
                 loop {
                     of_conversion.count(alpha.get(&lb).await.map(|_| ()));
                     tokio::time::sleep(pause).await;

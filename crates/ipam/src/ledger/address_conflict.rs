@@ -66,6 +66,22 @@ impl Ledger {
             })
     }
 
+    /// Whether another load balancer has the address, for one that may have it and whose pool cannot tell. A Service that shows it says
+    /// nothing if its own one shows it too: it may be what a deleted load balancer has left.
+    pub(super) fn is_of_another(&self, addr: IpAddr, id: &OwnerId) -> bool {
+        if self.holds.shows(id, addr) {
+            self.records
+                .get(addr)
+                .is_some_and(|entry| entry.is_bound() && entry.owner.id != *id)
+                || self
+                    .holds
+                    .get(addr)
+                    .is_some_and(|hold| hold.rival(id).is_some())
+        } else {
+            self.rival(addr, id).is_some()
+        }
+    }
+
     /// The holder of the address other than `id`, by a Bound record, a reservation, a claim or a Service. Of one that is shared it is the
     /// owner of its record, as the primary may be gone; `id` has it if it is the primary.
     pub(super) fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use super::Ledger;
-use super::decision::{AddressConflict, Decision, Grant, Request, Standing, WaitReason};
+use super::decision::{
+    AddressConflict, AllocationReason, Decision, Grant, Request, Standing, WaitReason,
+};
 use super::find::{Candidate, NoAddress};
 use super::holds::Reservation;
 use super::queue::Age;
@@ -207,7 +209,6 @@ impl Ledger {
             pool,
             reason,
             address_conflict,
-            stale,
         } = candidate;
         let known = self
             .holds
@@ -233,6 +234,10 @@ impl Ledger {
         self.holds.reserve(addr, reservation);
         self.sync_taken(addr);
         let grant = self.grant(addr, &pool, address_conflict);
+        let stale = match self.pools.find(&pool) {
+            Some(at) if reason != AllocationReason::Recorded => self.unusable(&owner.id, at),
+            _ => Vec::new(),
+        };
         let replaces = self.records.get(addr).map(|entry| entry.version);
         let phase = Phase::Bound;
         let spec = RecordSpec {

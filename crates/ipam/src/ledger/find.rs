@@ -7,6 +7,7 @@ use super::Ledger;
 use super::decision::{AddressConflict, AllocationReason, Evidence, Request, WaitReason};
 use super::held_back_lbs::HeldBack;
 use super::holds::Reservation;
+use super::records::RecordEntry;
 use crate::types::{OwnerId, PoolName, Record};
 
 /// An address that can be allocated, before it is reserved.
@@ -15,8 +16,6 @@ pub(super) struct Candidate {
     pub(super) pool: PoolName,
     pub(super) reason: AllocationReason,
     pub(super) address_conflict: Option<AddressConflict>,
-    /// Records to delete (ALC-2).
-    pub(super) stale: Vec<Record>,
 }
 
 impl Candidate {
@@ -26,13 +25,11 @@ impl Candidate {
         reason: AllocationReason,
         address_conflict: Option<AddressConflict>,
     ) -> Self {
-        let stale = Vec::new();
         Self {
             addr,
             pool,
             reason,
             address_conflict,
-            stale,
         }
     }
 }
@@ -80,12 +77,15 @@ impl Ledger {
                 .pool
                 .as_ref()
                 .is_none_or(|demanded| *demanded == pool);
-            // EXC-1: a proposal of which no record was observed is still something new, unless its own Service shows it.
-            let is_shown = self.holds.shows(&request.owner.id, addr);
+            // EXC-1: a proposal of which no record was observed is still something new, unless it had the address and its own
+            // Service shows it.
+            let had_it =
+                reason == AllocationReason::Sticky && self.holds.shows(&request.owner.id, addr);
             let usable = reason == AllocationReason::Recorded
-                || self.pools.by_name(&pool).is_some_and(|pool| {
-                    pool.usable(addr) && (is_shown || pool.withheld().is_none())
-                });
+                || self
+                    .pools
+                    .by_name(&pool)
+                    .is_some_and(|pool| pool.usable(addr) && (had_it || pool.withheld().is_none()));
             // REQ-4: an address that it has already stays, whatever it requests.
             let is_present = reason == AllocationReason::Recorded && request.requested.is_some();
             let asked = is_present || request.requested.is_none_or(|asked| asked == addr);
@@ -152,16 +152,10 @@ impl Ledger {
             }
         }
 
-        let (remembered, stale) = self.remembered(id, at);
-        for addr in remembered {
+        for addr in self.remembered(id, at) {
             if allowed(addr) && request.takes(addr) {
-                return Ok(Candidate {
-                    addr,
-                    pool: name,
-                    reason: AllocationReason::Sticky,
-                    address_conflict,
-                    stale,
-                });
+                let reason = AllocationReason::Sticky;
+                return Ok(Candidate::new(addr, name, reason, address_conflict));
             }
         }
         if !room.is_any() {
@@ -173,13 +167,7 @@ impl Ledger {
             AllocationReason::Fresh
         };
         match pool.next_free(&self.taken, room) {
-            Some(addr) => Ok(Candidate {
-                addr,
-                pool: name,
-                reason: allocation,
-                address_conflict,
-                stale,
-            }),
+            Some(addr) => Ok(Candidate::new(addr, name, allocation, address_conflict)),
             None => refuse(address_conflict),
         }
     }
@@ -245,7 +233,7 @@ impl Ledger {
     /// pool that serves the load balancer.
     pub(super) fn unreadable(&mut self, request: &Request) -> Option<NoAddress> {
         let addr = self.status_to_consider(request)?;
-        if !self.holds.is_blocked(addr) || self.rival(addr, &request.owner.id).is_some() {
+        if !self.holds.is_blocked(addr) || self.is_of_another(addr, &request.owner.id) {
             return None;
         }
         let status = request.status.as_ref();
@@ -259,26 +247,37 @@ impl Ledger {
         Some(NoAddress::Unreadable { addr, pool })
     }
 
-    /// ALC-2: the free addresses that this id had in the pool, ascending, and its records that
-    /// cannot be used any more: out of range now, a gateway, or excluded (EXC-2).
-    fn remembered(&self, id: &OwnerId, at: u32) -> (Vec<IpAddr>, Vec<Record>) {
+    /// ALC-2: the free addresses that this id had in the pool, ascending.
+    fn remembered(&self, id: &OwnerId, at: u32) -> Vec<IpAddr> {
         let pool = &self.pools[at];
-        let (mut usable, mut stale) = (Vec::new(), Vec::new());
-        for entry in self
-            .records
+        let is_free = |addr| self.holds.rival(addr, id).is_none() && !self.holds.is_blocked(addr);
+        let released = self.released_of(id, at).map(|entry| entry.addr);
+        let mut addrs: Vec<IpAddr> = released
+            .filter(|addr| pool.usable(*addr) && is_free(*addr))
+            .collect();
+        addrs.sort_unstable();
+        addrs
+    }
+
+    /// ALC-2: the records of the addresses that this id had in the pool and that cannot be used any more, ascending: out of range now, a
+    /// gateway, or excluded (EXC-2). They are deleted with its next allocation there.
+    pub(super) fn unusable(&self, id: &OwnerId, at: u32) -> Vec<Record> {
+        let pool = &self.pools[at];
+        let unusable = self
+            .released_of(id, at)
+            .filter(|entry| !pool.usable(entry.addr));
+        let mut records: Vec<Record> = unusable.map(|entry| self.to_record(entry)).collect();
+        records.sort_unstable_by_key(|record| record.spec.addr);
+        records
+    }
+
+    fn released_of<'a>(
+        &'a self,
+        id: &'a OwnerId,
+        at: u32,
+    ) -> impl Iterator<Item = &'a RecordEntry> {
+        self.records
             .of(id)
-            .filter(|entry| !entry.is_bound() && entry.pool == at)
-        {
-            if !pool.usable(entry.addr) {
-                stale.push(self.to_record(entry));
-            } else if self.holds.rival(entry.addr, id).is_none()
-                && !self.holds.is_blocked(entry.addr)
-            {
-                usable.push(entry.addr);
-            }
-        }
-        usable.sort_unstable();
-        stale.sort_unstable_by_key(|record| record.spec.addr);
-        (usable, stale)
+            .filter(move |entry| !entry.is_bound() && entry.pool == at)
     }
 }

@@ -56,7 +56,7 @@ impl Ledger {
         };
         // Its own claim counts only where it stays: the same request gets the same decision.
         let is_own = self.is_known(&held) && self.claims(request, addr);
-        let may_have = may_have && (is_own || self.rival(addr, id).is_none());
+        let may_have = may_have && (is_own || !self.is_of_another(addr, id));
         may_have.then_some(held)
     }
 

@@ -45,7 +45,7 @@ impl Hold {
     }
 
     /// The holder of the address other than `id`.
-    fn rival<'a>(&'a self, id: &OwnerId) -> Option<&'a OwnerId> {
+    pub(crate) fn rival<'a>(&'a self, id: &OwnerId) -> Option<&'a OwnerId> {
         let reserved = self
             .reservation
             .iter()

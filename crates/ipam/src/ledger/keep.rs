@@ -110,7 +110,9 @@ impl Ledger {
                 .find(|at| self.pools[*at].usable(addr));
             if let Some(at) = pool {
                 let pool = self.pools[at].name.clone();
-                return Some(Candidate::new(addr, pool, AllocationReason::Recorded, None));
+                let address_conflict = self.address_conflict(request, addr, &pool);
+                let reason = AllocationReason::Recorded;
+                return Some(Candidate::new(addr, pool, reason, address_conflict));
             }
         }
         let addr = named?;

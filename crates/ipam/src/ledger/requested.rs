@@ -54,7 +54,7 @@ impl Ledger {
         let id = &request.owner.id;
         // An earlier load balancer of the name is no rival, nor is this one for the address that it requested before.
         let known = self.askers.get(id);
-        if known.is_some_and(|it| it.request.owner != request.owner || it.addr != addr) {
+        if known.is_some_and(|it| Age::of(&it.request) != Age::of(request) || it.addr != addr) {
             self.leave_asking(id);
         }
         let is_pool_s = |ledger: &Self, entry: &RecordEntry| {

@@ -107,7 +107,7 @@ pub(super) enum Step {
     Recreate(usize),
     Withdraw(usize),
     Shows(usize, Vec<u8>),
-    Status(usize, Option<u8>),
+    Status(usize, Option<(u8, Option<usize>)>),
     Demand(usize, Option<usize>),
     /// REQ-1.
     Request(usize, Option<u8>),
@@ -183,7 +183,8 @@ pub(super) struct Model {
     asking: Vec<Asking>,
     last: Vec<(PoolName, IpAddr, i64)>,
     uid: [u32; 6],
-    status: [Option<u8>; 6],
+    /// The address that the status names, and the pool if it names one.
+    status: [Option<(u8, Option<usize>)>; 6],
     demand: [Option<usize>; 6],
     requested: [Option<u8>; 6],
     now: i64,
@@ -253,6 +254,16 @@ impl Model {
 
     /// All load balancers with a record, reservation, claim or Service of the address.
     fn holders(&self, addr: IpAddr) -> Vec<OwnerId> {
+        let mut holders = self.takers(addr);
+        if !self.is_bound(addr) {
+            let shown = self.shown.iter().filter(|s| s.1 == addr).map(|s| &s.0);
+            holders.extend(shown.cloned());
+        }
+        holders
+    }
+
+    /// Those with a record, reservation or claim.
+    fn takers(&self, addr: IpAddr) -> Vec<OwnerId> {
         if let Some(record) = self.record(addr).filter(|r| r.spec.phase == Phase::Bound) {
             return vec![record.spec.owner.id.clone()];
         }
@@ -262,8 +273,7 @@ impl Model {
             .filter(|r| r.addr == addr)
             .map(|r| &r.owner.id);
         let claims = self.claims.iter().filter(|c| c.0 == addr).map(|c| &c.1.id);
-        let shown = self.shown.iter().filter(|s| s.1 == addr).map(|s| &s.0);
-        reserved.chain(claims).chain(shown).cloned().collect()
+        reserved.chain(claims).cloned().collect()
     }
 
     /// REQ-3: whether a load balancer waits for the address that a pool would serve.
@@ -340,8 +350,8 @@ impl Model {
         Request {
             created: Micros(CREATED[lb]),
             pool: self.demand[lb].map(|pool| PoolName::from(POOLS[pool])),
-            status: self.status[lb].map(|last| StatusAddress {
-                pool: None,
+            status: self.status[lb].map(|(last, pool)| StatusAddress {
+                pool: pool.map(|pool| PoolName::from(POOLS[pool])),
                 addr: at(last),
             }),
             workload: if lb.is_multiple_of(2) {

@@ -270,6 +270,21 @@ fn req_4_the_request_before_does_not_keep_its_own_address_from_it() {
 }
 
 #[test]
+fn req_4_the_same_request_gets_the_same_decision_whatever_else_it_says() {
+    let mut fixture = Fixture::new(&[plain()]);
+    assert_eq!(fixture.ask(&lb("other")), Some(ip("10.0.0.10")));
+    // Its Service shows one address, its status names another one, which somebody has.
+    let one = asking(with_status(lb("one"), "p", "10.0.0.10"), "10.0.0.12");
+    fixture.ledger.set_shown(&one.owner.id, &[ip("10.0.0.12")]);
+    let first = fixture.decide(&one);
+    let Decision::Take { grant, .. } = &first else {
+        panic!("{first:?}")
+    };
+    assert!(grant.address_conflict.is_some(), "{grant:?}");
+    assert_eq!(fixture.decide(&one), first);
+}
+
+#[test]
 fn req_3_at_a_start_the_oldest_of_those_that_wait_is_first() {
     let mut fixture = Fixture::new(&[plain()]);
     // Wakes are by name; the order of the decisions does not matter.

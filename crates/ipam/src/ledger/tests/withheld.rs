@@ -118,6 +118,48 @@ fn exc_1_a_proposal_that_its_service_shows_stays_the_same() {
     // What nothing shows is new.
     fixture.ledger.set_shown(&again.owner.id, &[]);
     waits(fixture.decide(&again));
+    // So is what it never had: anybody may have made that Service.
+    let mut fixture = Fixture::new(&[plain()]);
+    let fresh = lb("fresh");
+    assert!(matches!(fixture.decide(&fresh), Decision::Take { .. }));
+    fixture.ledger.set_pool(excluding());
+    fixture
+        .ledger
+        .set_shown(&fresh.owner.id, &[ip("10.0.0.10")]);
+    waits(fixture.decide(&fresh));
+}
+
+#[test]
+fn exc_1_a_service_that_a_deleted_one_has_left_ends_no_service_in_an_unknown_pool() {
+    for imported in [true, false] {
+        let mut fixture = Fixture::new(&[undecodable("x")]);
+        let request = with_status(lb("a"), "p", "10.0.0.10");
+        if imported {
+            let owner = request.owner.clone();
+            fixture
+                .ledger
+                .claim(ip("10.0.0.10"), owner, Evidence::Status);
+        }
+        for id in [&request.owner.id, &OwnerId::new("ns", "deleted")] {
+            fixture.ledger.set_shown(id, &[ip("10.0.0.10")]);
+        }
+        for _ in 0..2 {
+            assert!(stays_of(&mut fixture, &request), "imported {imported}");
+        }
+        // Another one that has the address is no leftover.
+        let one = pool("q", &[range("10.0.0.0/24", "10.0.0.10", "10.0.0.10")]);
+        fixture.ledger.set_pool(one);
+        fixture.bind("10.0.0.10", "q", "other", "other-1");
+        for _ in 0..2 {
+            assert!(!matches!(
+                fixture.decide(&request),
+                Decision::Wait {
+                    keep_service: true,
+                    ..
+                }
+            ));
+        }
+    }
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Wanted {
 
 /// The record after a RELEASE.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct After(Option<LeaseSpec>);
+struct After(Option<Arc<LeaseSpec>>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct World {
@@ -64,9 +64,9 @@ struct World {
     wanted: Wanted,
     /// What the process believes that is wanted.
     seen: Wanted,
-    record: Option<LeaseSpec>,
+    record: Option<Arc<LeaseSpec>>,
     /// The record before its last change.
-    earlier: Option<LeaseSpec>,
+    earlier: Option<Arc<LeaseSpec>>,
     /// The process believes that the record is the earlier one.
     is_behind: bool,
     client: Option<ClientView>,
@@ -126,7 +126,7 @@ impl World {
         }
     }
 
-    fn set_record(&mut self, record: Option<LeaseSpec>) {
+    fn set_record(&mut self, record: Option<Arc<LeaseSpec>>) {
         if record != self.record {
             self.earlier = std::mem::replace(&mut self.record, record);
         }
@@ -249,7 +249,7 @@ impl World {
         if self.wanted == Wanted::Refused {
             return self.ends_lost();
         }
-        let served = match serving(self.mode, self.record.as_ref(), is_kube_vips, NOW) {
+        let served = match serving(self.mode, self.record.as_deref(), is_kube_vips, NOW) {
             _ if !wants => Served::None,
             Serving::Leased(address, _) => Served::Address(address),
             Serving::KubeVip(_) => Served::KubeVip,
@@ -298,9 +298,9 @@ impl World {
         }
         let lb = self.seen.lb();
         let copy = if self.is_behind {
-            self.earlier.as_ref()
+            self.earlier.as_deref()
         } else {
-            self.record.as_ref()
+            self.record.as_deref()
         };
         let recorded = copy.and_then(|record| record.phase.lease());
         let situation = Situation {
@@ -331,7 +331,10 @@ impl World {
         }
         match step {
             Step::Rest | Step::Decline(..) => return None,
-            Step::Create => next.set_record(first(lb.as_ref().unwrap(), &interfaces(), None)),
+            Step::Create => {
+                let record = first(lb.as_ref().unwrap(), &interfaces(), None);
+                next.set_record(record.map(Arc::new));
+            }
             Step::Stop => next.client = None,
             Step::Run(_) => {
                 assert_eq!(self.client, None, "two clients");
@@ -348,7 +351,7 @@ impl World {
                 if is_releasing(&spec) && !is_releasing(self.record.as_ref().unwrap()) {
                     assert_eq!(self.seen, self.wanted, "given up by an older copy");
                 }
-                next.set_record(Some(spec));
+                next.set_record(Some(Arc::new(spec)));
             }
             Step::Delete(_) => {
                 assert_eq!(self.client, None, "a client without a record");
@@ -356,7 +359,7 @@ impl World {
             }
             Step::Release(_, spec) => {
                 next.give_back();
-                next.after_release = Some(After(spec));
+                next.after_release = Some(After(spec.map(Arc::new)));
                 return Some(("RELEASE", next));
             }
         }

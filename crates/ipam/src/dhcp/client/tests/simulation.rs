@@ -217,8 +217,8 @@ struct World {
     discovers: Vec<Duration>,
     confirms: Vec<Duration>,
     selects: Vec<Duration>,
-    /// The transaction of the REQUESTs with a server.
-    selects_of: u32,
+    /// The transaction of the last DISCOVER.
+    discovered: u32,
     /// The servers know at least the lease that the record shows: nothing was forgotten, forged, or misdated.
     is_sound: bool,
     /// Replies were forged: a lease may be one that no server knows of.
@@ -248,7 +248,7 @@ impl World {
             discovers: Vec::new(),
             confirms: Vec::new(),
             selects: Vec::new(),
-            selects_of: 0,
+            discovered: 0,
             is_sound: true,
             is_forged: false,
             is_link_up: true,
@@ -365,9 +365,9 @@ impl World {
     fn count(&mut self, message: &ClientMessage) {
         // A new transaction begins with a DISCOVER, which keeps its distance to the last one. The REQUEST in it may come soon after
         // that of the last transaction: a short lease may be over before its address is checked.
-        if self.selects_of != message.xid {
+        if matches!(message.body, Body::Discover { .. }) && self.discovered != message.xid {
             self.selects.clear();
-            self.selects_of = message.xid;
+            self.discovered = message.xid;
         }
         let (times, apart, least) = match message.body {
             Body::Discover { .. } => (&mut self.discovers, 1, secs(3)),

@@ -102,9 +102,13 @@ impl Model {
             let extra = extra.clone();
             // EXC-1: a load balancer that is held back loses nothing.
             let keep_service = matches!(outcome, Outcome::Wait(_, _, true));
+            // A record of another pool than the status names is an old copy.
+            let pool = request.status.as_ref().and_then(|it| it.pool.as_ref());
             let has_own = |addr| {
-                let record = self.record(addr);
-                record.is_some_and(|record| record.spec.owner == request.owner)
+                let record = self.record(addr).map(|record| &record.spec);
+                record.is_some_and(|it| {
+                    it.owner == request.owner && pool.is_none_or(|pool| *pool == it.pool)
+                })
             };
             if let Some(named) = unconfirmed
                 && granted != Some(named)

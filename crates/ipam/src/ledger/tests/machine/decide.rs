@@ -140,13 +140,18 @@ impl Model {
         !is_withheld && self.usable(pool, addr)
     }
 
-    /// EXC-1: whether what was proposed stays so: the pool hands it out, or its own Service shows it.
+    /// EXC-1: whether what was proposed stays so: the pool hands it out, or it had the address and its own Service shows it.
     pub(super) fn is_confirmed(&self, reserved: &Reserved) -> bool {
         let Reserved {
-            addr, owner, pool, ..
+            addr,
+            owner,
+            pool,
+            reason,
+            ..
         } = reserved;
         let is_shown = self.shown.contains(&(owner.id.clone(), *addr));
-        self.hands_out(pool, *addr) || (is_shown && self.usable(pool, *addr))
+        let had_it = *reason == AllocationReason::Sticky && is_shown;
+        self.hands_out(pool, *addr) || (had_it && self.usable(pool, *addr))
     }
 
     /// EXC-1: the address that the status names and a pool may have that hands out nothing new.
@@ -170,15 +175,32 @@ impl Model {
         if bound.iter().any(|r| r.spec.addr == addr) {
             return None;
         }
-        let pool = self.pool(&self.pool_of_present(request, addr)?)?;
+        let named = request.status.as_ref()?.pool.clone();
+        // An undecodable pool serves the one whose status names it: nobody knows whom it selects.
+        let of_status = named.as_ref().and_then(|named| self.pool(named));
+        let of_status = of_status.filter(|pool| {
+            request.pool.is_none() && matches!(pool.withheld, Some(Withheld::Undecodable(_)))
+        });
+        let pool = match of_status {
+            Some(pool) => pool,
+            None => self.pool(&self.pool_of_present(request, addr)?)?,
+        };
         pool.withheld.as_ref()?;
-        // A claim on what the pool is not known to have is void.
+        let shown = self.shown.contains(&(id.clone(), addr));
+        // A claim on what the pool is not known to have is void, and two Services that show one address say nothing.
         let own = own && self.usable(&pool.name, addr);
-        if self.holders(addr).iter().any(|holder| holder != id) && !own {
+        let others = if shown {
+            self.takers(addr)
+        } else {
+            self.holders(addr)
+        };
+        if others.iter().any(|holder| holder != id) && !own {
             return None;
         }
-        let shown = self.shown.contains(&(id.clone(), addr));
-        let may_have = pool.ranges.is_err() || (self.usable(&pool.name, addr) && !shown);
+        let may_have = match pool.ranges {
+            Ok(_) => self.usable(&pool.name, addr) && !shown,
+            Err(_) => named.is_none_or(|named| named == pool.name),
+        };
         may_have.then(|| (addr, pool.name.clone()))
     }
 

@@ -55,7 +55,8 @@ impl ReferenceStateMachine for Model {
             1 => lb.clone().prop_map(Step::Withdraw),
             2 => (lb.clone(), prop::collection::vec(addr.clone(), 0..3))
                 .prop_map(|(l, a)| Step::Shows(l, a)),
-            2 => (lb.clone(), prop::option::of(addr.clone())).prop_map(|(l, a)| Step::Status(l, a)),
+            2 => (lb.clone(), prop::option::of((addr.clone(), prop::option::of(pool.clone()))))
+                .prop_map(|(l, a)| Step::Status(l, a)),
             2 => (lb.clone(), prop::option::of(addr)).prop_map(|(l, a)| Step::Request(l, a)),
             2 => (lb, prop::option::of(pool)).prop_map(|(l, p)| Step::Demand(l, p)),
         ]
@@ -205,7 +206,7 @@ impl ReferenceStateMachine for Model {
                 }
                 model.effect = Effect::Shows(id, addrs);
             }
-            Step::Status(lb, last) => model.status[lb] = last,
+            Step::Status(lb, named) => model.status[lb] = named,
             Step::Demand(lb, pool) => model.demand[lb] = pool,
             Step::Request(lb, last) => model.requested[lb] = last,
         }
