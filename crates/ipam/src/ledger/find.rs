@@ -212,6 +212,8 @@ impl Ledger {
             if self.holds.is_blocked(addr) {
                 return Err(NoAddress::Unreadable { addr, pool });
             }
+            // The others give way, as they do once it is taken, before the conflict is looked for.
+            self.drop_holds(&request.owner.id, |other, _| other != addr);
             let address_conflict = self.address_conflict(request, addr, &pool);
             return Ok(Some(Candidate::new(
                 addr,

@@ -130,6 +130,28 @@ fn exc_1_a_proposal_that_its_service_shows_stays_the_same() {
 }
 
 #[test]
+fn alc_7_a_claim_that_gives_way_to_another_one_hides_no_conflict() {
+    let mut fixture = Fixture::new(&[excluding()]);
+    let request = with_status(lb("a"), "p", "10.0.0.10");
+    for (addr, evidence) in [
+        ("10.0.0.10", Evidence::Status),
+        ("10.0.0.11", Evidence::Trusted("p".into())),
+    ] {
+        let owner = request.owner.clone();
+        fixture.ledger.claim(ip(addr), owner, evidence);
+    }
+    let other = OwnerId::new("ns", "other");
+    fixture.ledger.set_shown(&other, &[ip("10.0.0.10")]);
+    let first = fixture.decide(&request);
+    let Decision::Take { grant, .. } = &first else {
+        panic!("{first:?}")
+    };
+    assert_eq!(grant.addr, ip("10.0.0.11"));
+    assert!(grant.address_conflict.is_some(), "{grant:?}");
+    assert_eq!(fixture.decide(&request), first);
+}
+
+#[test]
 fn exc_1_a_service_that_a_deleted_one_has_left_ends_no_service_in_an_unknown_pool() {
     for imported in [true, false] {
         let mut fixture = Fixture::new(&[undecodable("x")]);
