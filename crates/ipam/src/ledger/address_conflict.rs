@@ -69,25 +69,29 @@ impl Ledger {
     /// Whether another load balancer has the address, for one that may have it and whose pool cannot tell. A Service that shows it says
     /// nothing if its own one shows it too: it may be what a deleted load balancer has left.
     pub(super) fn is_of_another(&self, addr: IpAddr, id: &OwnerId) -> bool {
-        if self.holds.shows(id, addr) {
-            self.records
-                .get(addr)
-                .is_some_and(|entry| entry.is_bound() && entry.owner.id != *id)
-                || self
-                    .holds
-                    .get(addr)
-                    .is_some_and(|hold| hold.rival(id).is_some())
+        let another = if self.holds.shows(id, addr) {
+            self.holder(addr, id)
         } else {
-            self.rival(addr, id).is_some()
-        }
+            self.rival(addr, id)
+        };
+        another.is_some()
     }
 
-    /// The holder of the address other than `id`, by a Bound record, a reservation, a claim or a Service. Of one that is shared it is the
-    /// owner of its record, as the primary may be gone; `id` has it if it is the primary.
+    /// The holder of the address other than `id`, or else the owner of a Service that shows it. `id` has it if the Bound record is its
+    /// own one, whatever Services show.
     pub(super) fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
+        self.holder(addr, id).or_else(|| {
+            let is_bound = self.records.get(addr).is_some_and(RecordEntry::is_bound);
+            self.holds.shown_by_another(addr, id).filter(|_| !is_bound)
+        })
+    }
+
+    /// The holder of the address other than `id`, by a Bound record, a reservation or a claim. Of one that is shared it is the owner of
+    /// its record, as the primary may be gone; `id` has it if it is the primary.
+    fn holder(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
         match self.records.get(addr).filter(|entry| entry.is_bound()) {
             Some(entry) => (entry.owner.id != *id).then(|| self.owner_id(entry)),
-            None => self.holds.rival(addr, id),
+            None => self.holds.get(addr)?.rival(id),
         }
     }
 }

@@ -87,7 +87,12 @@ impl Holds {
     /// The holder of the address, or the owner of a Service that shows it, other than `id`.
     pub(crate) fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
         let held = self.by_addr.get(&addr).and_then(|hold| hold.rival(id));
-        held.or_else(|| self.shown_at.get(&addr)?.iter().find(|owner| *owner != id))
+        held.or_else(|| self.shown_by_another(addr, id))
+    }
+
+    /// The owner of a Service that shows the address, other than `id`.
+    pub(crate) fn shown_by_another(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
+        self.shown_at.get(&addr)?.iter().find(|owner| *owner != id)
     }
 
     /// IPA-1: whether the record of the address cannot be read.
