@@ -81,8 +81,8 @@ impl Ledger {
     /// own one, whatever Services show.
     pub(super) fn rival(&self, addr: IpAddr, id: &OwnerId) -> Option<&OwnerId> {
         self.holder(addr, id).or_else(|| {
-            let is_bound = self.records.get(addr).is_some_and(RecordEntry::is_bound);
-            self.holds.shown_by_another(addr, id).filter(|_| !is_bound)
+            let shown = self.holds.shown_by_another(addr, id);
+            shown.filter(|_| !self.records.is_bound(addr))
         })
     }
 
