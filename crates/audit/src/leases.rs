@@ -1,11 +1,13 @@
 //! DHCP leases of load balancers of VM type (DHC-1, DHC-3, DHC-4): their records, and what the Services show.
 
 use harvester_lb_api::{Condition, Phase, keys};
+use harvester_lb_object::Key;
 
 use crate::finding::{Finding, ObjectRef, Report, describe, must};
 use crate::kinds;
 use crate::meta::{annotation, asked, is_ours, name_of};
 use crate::objects::{Lb, Objects};
+use crate::records::is_announced_still;
 
 /// Reason of the condition `Ready` of a load balancer without a lease.
 const WAITING: &str = "WaitingForLease";
@@ -67,11 +69,10 @@ pub(crate) fn check_leftovers(objects: &Objects<'_>, report: &mut Report) {
     let exists = |uid: &str| objects.lbs.values().any(|lb| lb.uid == uid);
     let left = objects.leases.all().filter(|record| {
         let owner = &record.spec.owner;
-        let of_unknown = objects.unknown.lbs.contains(&harvester_lb_object::Key::new(
-            &*owner.namespace,
-            &*owner.name,
-        ));
-        !of_unknown && !exists(&owner.uid)
+        let key = Key::new(&*owner.namespace, &*owner.name);
+        // It is given back once no Service has the address.
+        let is_in_use = is_announced_still(objects, &key, &record.spec.address);
+        !objects.unknown.lbs.contains(&key) && !exists(&owner.uid) && !is_in_use
     });
     for record in left {
         let owner = &record.spec.owner;

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use harvester_lb_api::Phase;
+use harvester_lb_api::{Phase, WorkloadType};
+use harvester_lb_object::Key;
 
 use crate::finding::{Finding, ObjectRef, Report, must};
 use crate::kinds;
 use crate::meta::{announced, is_misnamed, is_ours, name_of};
-use crate::objects::{Bound, Objects};
+use crate::objects::{Bound, Lb, Objects};
 use crate::sharing::is_shared;
 use crate::snapshot::Snapshot;
 
@@ -53,17 +54,12 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
         let kind = &kinds::IP_ALLOCATION_ORPHANED;
         return Err(Finding::new(kind, "REL-2", record.object(), text));
     };
-    let listeners = lb.object.spec.listeners.iter().flatten();
-    let refused =
-        lb.object.spec.workload() == harvester_lb_api::WorkloadType::Vm && listeners.count() == 0;
-    // Of one with an invalid spec the Service is not made anew: kube-vip may go on announcing the address of the earlier one.
-    let service = objects.services.get(owner);
-    let is_shown = service.is_some_and(|service| announced(service) == *address);
+    let refused = is_refused(lb);
     must!(
         "IPA-3",
         IP_ALLOCATION_OF_OTHER_UID,
         record,
-        lb.uid == *uid || (refused && is_shown),
+        lb.uid == *uid || is_announced_still(objects, owner, address),
         "is Bound to another uid than that of LoadBalancer {owner}"
     );
     must!(
@@ -76,6 +72,20 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
         lb.given
     );
     Ok(())
+}
+
+/// Whether the spec of a load balancer is refused, as it has no listeners.
+fn is_refused(lb: &Lb<'_>) -> bool {
+    let spec = &lb.object.spec;
+    spec.workload() == WorkloadType::Vm && spec.listeners.iter().flatten().next().is_none()
+}
+
+/// Whether kube-vip goes on announcing an address that an earlier load balancer of the name had: of one whose spec is refused the Service
+/// is not made anew.
+pub(crate) fn is_announced_still(objects: &Objects<'_>, owner: &Key, address: &str) -> bool {
+    let lb = objects.lbs.get(owner);
+    let service = objects.services.get(owner);
+    lb.is_some_and(is_refused) && service.is_some_and(|service| announced(service) == address)
 }
 
 /// POOL-5: the history has limits.

@@ -196,9 +196,12 @@ impl<I> CachedClient<I> {
         self.note_refusal(&K::kind(&()), key, answer.as_ref().err());
         match &answer {
             Ok(_) if K::store(&self.index).lists() != lists => {
-                // The list may be newer than the answer, and lack the object because it was deleted since.
-                if let Err(unread) = self.get_live::<K>(key).await {
-                    debug!(object = %key, error = %unread, "live read failed");
+                // The list may be newer than the answer, and lack the object because it was deleted since. Then no watch reports
+                // the deletion, and the caller is the only one who can learn of it.
+                if self.get_live::<K>(key).await?.is_none() {
+                    let kind = K::kind(&());
+                    let why = format!("{kind} {key} was deleted just after it was written");
+                    return Err(WriteError::Conflict(why));
                 }
             }
             Ok(object) => {

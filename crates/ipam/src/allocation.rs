@@ -116,8 +116,10 @@ enum State {
     Start,
     /// Ask the ledger.
     Ask,
-    /// Delete the unusable records, then write that of the proposal.
-    Prepare(vec::IntoIter<Record>, Proposal),
+    /// Delete the unusable records; then the pool may be another one, and the ledger is asked once more (EXC-2).
+    Tidy(vec::IntoIter<Record>),
+    /// Write the record of the proposal, unless a live read must come first.
+    Prepare(Proposal),
     /// Write the record; the owner, or its status, is verified.
     Write(Proposal),
     /// The write was sent; `accepted`: the API server accepted it.
@@ -140,6 +142,8 @@ pub struct Allocation<'a> {
     unconfirmed: Option<IpAddr>,
     /// The address whose record this allocation has written.
     written: Option<IpAddr>,
+    /// The deletion of unusable records was asked for; a refusal must not repeat it.
+    is_tidy: bool,
     rounds: u32,
     conflicts: u64,
     state: State,
@@ -162,6 +166,7 @@ impl<'a> Allocation<'a> {
             purpose,
             unconfirmed: request.status.as_ref().map(|status| status.addr),
             written: None,
+            is_tidy: false,
             rounds: 0,
             conflicts: 0,
             state: State::Start,
@@ -199,11 +204,13 @@ impl<'a> Allocation<'a> {
                         return step;
                     }
                 }
-                State::Prepare(mut stale, proposal) => {
+                State::Tidy(mut stale) => {
                     if let Some(record) = stale.next() {
-                        self.state = State::Prepare(stale, proposal);
+                        self.state = State::Tidy(stale);
                         return Step::Delete(record);
                     }
+                }
+                State::Prepare(proposal) => {
                     let addr = proposal.spec.addr;
                     if ledger.claim_unimported(addr, &self.request.owner) {
                         self.conflicts += 1;
@@ -299,14 +306,18 @@ impl<'a> Allocation<'a> {
                 extra_records,
                 stale,
             } => {
-                let proposal = Proposal {
-                    spec,
-                    replaces,
-                    reason: Some(reason),
-                    grant,
-                    extra_records,
+                self.state = if self.is_tidy || stale.is_empty() {
+                    State::Prepare(Proposal {
+                        spec,
+                        replaces,
+                        reason: Some(reason),
+                        grant,
+                        extra_records,
+                    })
+                } else {
+                    self.is_tidy = true;
+                    State::Tidy(stale.into_iter())
                 };
-                self.state = State::Prepare(stale.into_iter(), proposal);
                 None
             }
             Decision::Wait {

@@ -66,6 +66,22 @@ fn dhc_1_what_is_right_about_leases() {
         }),
         ("no record", waits),
         (
+            "that of an earlier one, which kube-vip announces, and the spec is refused",
+            |all| {
+                let b = served("b", vm_spec("web"), "10.0.0.3", &[]);
+                all.load_balancers[1] = b;
+                let lb = &mut all.load_balancers[1];
+                lb.spec.listeners = None;
+                lb.status.as_mut().unwrap().address = Some(LEASED.to_owned());
+                says(lb, "InvalidListener", "why");
+                all.services[0].status = made(fixtures::announced(LEASED));
+                let mut before = lease("Bound", LEASED);
+                before.metadata.name = Some("dhcp-before".to_owned());
+                before.spec.owner.uid = "before".to_owned();
+                all.records.push(before);
+            },
+        ),
+        (
             "a foreign Service, and it may not share an address",
             |all| {
                 waits(all);

@@ -60,9 +60,34 @@ fn its_address_is_ipv6(all: &mut Snapshot) {
     all.records.truncate(1);
 }
 
+/// The first was made after one of its name and of another type, whose address `c` shares and has by now.
+fn its_name_is_that_of_an_earlier_one(all: &mut Snapshot) {
+    all.load_balancers[0] = lb("a", vm_spec("web"), &json!({}));
+    says(&mut all.load_balancers[0], "NameConflict", "why");
+    let mut c = served("c", cluster_spec(), "10.0.0.2", &[]);
+    let annotations = map(&[(keys::ANNOTATION_PRIMARY, "a")]);
+    c.metadata.annotations = Some(annotations.clone());
+    tells(&mut c, "AddressShared", "True", "why");
+    let told = c.status.as_mut().unwrap().conditions.as_mut().unwrap();
+    told[1].reason = Some("Holder".to_owned());
+    all.load_balancers.push(c);
+    all.records[0] = record("10.0.0.2", "Bound", "c");
+    all.records[0].metadata.annotations = Some(annotations);
+    all.pools[0] = pool(3, &[("10.0.0.2", "n/c")], &[("10.0.0.4", "n/old")]);
+    all.services.clear();
+    all.slices.clear();
+}
+
 #[test]
 fn shr_1_why_one_may_not_share_an_address() {
     is_right(&[
+        (
+            "they share the address of an earlier one of another type",
+            |all| {
+                refused(all, "InvalidPrimary");
+                its_name_is_that_of_an_earlier_one(all);
+            },
+        ),
         ("the Service of the primary is foreign", |all| {
             refused(all, "NameConflict");
             its_service_is_foreign(all);

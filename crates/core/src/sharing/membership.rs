@@ -291,7 +291,8 @@ impl HeldBy<'_> {
 }
 
 /// Who of its members is to own the record of a group: the one of its name, the primary, else the present owner, else the oldest that
-/// can be decoded. A record passes on when its owner goes or drops out, not when an older one joins (SHR-5).
+/// can be decoded, of those that have the address before those that are about to join. A record passes on when its owner goes or drops
+/// out, not when an older one joins (SHR-5).
 pub fn holder<'a, 'b>(
     name: &str,
     members: &[&'b Candidate<'a>],
@@ -305,6 +306,7 @@ pub fn holder<'a, 'b>(
             !of_name,
             !is_owner(it),
             !it.is_readable,
+            !it.names_address,
             it.created,
             it.name,
         )

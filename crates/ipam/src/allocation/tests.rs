@@ -6,8 +6,9 @@ pub(crate) mod server;
 use server::{Answer, Server};
 
 use super::*;
+use crate::exclude::Exclusions;
 use crate::ledger::tests::{ip, lb, lb_uid, pool, range};
-use crate::ledger::{Settings, StatusAddress};
+use crate::ledger::{PoolSpec, Settings, StatusAddress};
 use crate::types::{Owner, Phase};
 
 /// A simulated API server, and a ledger with the pool `p` of 172.20.1.2 to .6.
@@ -298,6 +299,22 @@ fn alc_2_records_of_no_use_are_deleted_first_and_run_1_a_refusal_is_no_obstacle(
     fixture.plays(Allocation::acquire(&a), lost, &steps[..1]);
     fixture.server.read(&mut fixture.ledger, at(1));
     assert!(fixture.server.records[&at(5)].spec.phase == Phase::Released);
+}
+
+#[test]
+fn exc_2_an_address_that_is_excluded_while_records_of_no_use_are_deleted_is_not_given() {
+    let mut fixture = Fixture::new(&[spec(9, "a", "a-0", Phase::Released)]);
+    let a = lb("a");
+    let mut allocation = Allocation::acquire(&a);
+    let mut next = |ledger: &mut Ledger| told(&allocation.next(ledger, Micros(0)));
+    assert_eq!(next(&mut fixture.ledger), "delete .9");
+    let all = pool("p", &[range("172.20.1.0/29", "", "")]);
+    let excluded = Exclusions::parse("172.20.1.2").unwrap();
+    fixture.ledger.set_pool(PoolSpec {
+        ranges: all.ranges.map(|ranges| ranges.without(&excluded)),
+        ..all
+    });
+    assert_eq!(next(&mut fixture.ledger), "create .3 Fresh");
 }
 
 #[test]

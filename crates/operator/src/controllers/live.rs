@@ -140,7 +140,7 @@ pub async fn ensure_gone(ctx: &Context, key: &Key, records: &[Record]) -> Result
 
 /// Verifies that the owner of a shared address, if it has another name than the group, shares it no longer: it is gone, names another
 /// one, or its status does not name the address, which comes first for one that joins and goes last for one that leaves (SHR-5, IPA-3,
-/// IPA-6). Or it is the copy `seen`, of which the rules say that it may not share it: another one has its port, or it names another pool.
+/// IPA-6). One of its name that was restored from a backup is that owner: its status names the address. Or it is the copy `seen`, of which the rules say that it may not share it: another one has its port, or it names another pool.
 ///
 /// # Errors
 /// `Conflict` if it still shares it; the store has it.
@@ -159,8 +159,7 @@ pub async fn ensure_left(
     let named = |lb: &LoadBalancer| status::allocated_addr(lb);
     let version = seen.and_then(|seen| seen.resource_version.as_ref());
     let shares = |lb: &LoadBalancer| {
-        spec::owner(&lb.metadata) == record.spec.owner
-            && index::named_group(&key, &lb.metadata).as_ref() == Some(&group)
+        index::named_group(&key, &lb.metadata).as_ref() == Some(&group)
             && named(lb) == Some(record.spec.addr)
             && (version.is_none() || lb.metadata.resource_version.as_ref() != version)
     };
@@ -189,7 +188,7 @@ fn is_undecodable_elsewhere(ctx: &Context, key: &Key, group: &Key) -> bool {
 }
 
 /// Verifies that the status of the owner of a shared address, if it has another name than the group, does not name the address: it goes
-/// last for one that leaves, as for one that moves (IPA-3, IPA-6).
+/// last for one that leaves, as for one that moves (IPA-3, IPA-6). One of its name that was restored from a backup is that owner.
 ///
 /// # Errors
 /// `Conflict` if it does; the store has it.
@@ -198,10 +197,7 @@ pub async fn ensure_unnamed(ctx: &Context, record: &Record) -> Result<(), WriteE
         return Ok(());
     }
     let key = cached::key(&record.spec.owner.id);
-    let names = |lb: &LoadBalancer| {
-        spec::owner(&lb.metadata) == record.spec.owner
-            && status::allocated_addr(lb) == Some(record.spec.addr)
-    };
+    let names = |lb: &LoadBalancer| status::allocated_addr(lb) == Some(record.spec.addr);
     match ctx.client.get_live::<LoadBalancer>(&key).await? {
         Some(lb) if names(&lb) => Err(WriteError::Conflict(format!(
             "the status of LoadBalancer {key} still names {}",

@@ -84,7 +84,7 @@ impl Simulation {
     /// Crashes the leader. Its requests in flight are applied now, late, or never.
     pub(crate) fn crash(&mut self) {
         say!(self, "[0] CRASHES");
-        self.oracle.begin_term();
+        self.oracle.end_term();
         self.statistics.crashes += 1;
         let dead = self.processes.remove(0);
         for task in &dead.tasks {
@@ -109,7 +109,7 @@ impl Simulation {
     /// flight are answered, or cancelled: then they are applied now, late, or never.
     pub(crate) fn lose(&mut self) {
         say!(self, "[0] LOSES THE LEASE");
-        self.oracle.begin_term();
+        self.oracle.end_term();
         self.statistics.lost += 1;
         let mut loser = self.processes.remove(0);
         loser.lose();

@@ -77,6 +77,9 @@ impl LeaseAct {
                 // While there is a lease, a server renews that.
                 let address = before["spec"]["address"].as_str().filter(|_| has_lease);
                 let address = address.map_or_else(|| leased_address(lb, number), str::to_owned);
+                if is_leased_by_another(server, &key, &address) {
+                    return;
+                }
                 json!({"phase": "Bound", "address": address, "lease": lease(is_endless, VALID)})
             }
             Self::Expire if before["spec"]["phase"] == "Bound" => {
@@ -122,6 +125,16 @@ pub(crate) fn make_endless(record: &mut Value) {
 /// An address that no pool has.
 fn leased_address(lb: usize, number: u8) -> String {
     format!("10.77.{}.{number}", lb + 1)
+}
+
+/// Whether a server has leased an address to another client: it leases none twice.
+fn is_leased_by_another(server: &Server, but: &Key, address: &str) -> bool {
+    let mut leases = server.all(Kind::Record).iter();
+    leases.any(|(key, record)| {
+        let spec = &record["spec"];
+        let has_lease = spec["phase"] == "Bound" || spec["phase"] == "Releasing";
+        is_lease(key) && key != but && has_lease && spec["address"] == address
+    })
 }
 
 /// Whether an IPAllocation is the record of a lease.

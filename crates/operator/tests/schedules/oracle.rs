@@ -28,6 +28,7 @@ use objects::{Lb, Record, Shown};
 use wiring::Wiring;
 
 use super::api::Event;
+use super::call::Positions;
 use super::failure::Failure;
 use super::kind::Kind;
 
@@ -54,6 +55,8 @@ pub(crate) struct Oracle {
     leased: BTreeSet<(String, Option<String>)>,
     /// The valid leases by the names of their records: load balancer, its uid, the address.
     leases: BTreeMap<Key, (Key, String, String)>,
+    /// What the watches had brought when the present term began.
+    term_began: Positions,
     /// Number of events.
     events: u64,
 }
@@ -78,8 +81,14 @@ impl Oracle {
         }
     }
 
-    /// Another term has begun: the pace of the earlier one is not known there.
-    pub(crate) fn begin_term(&mut self) {
+    /// Another term has begun, with what the watches of its process had brought.
+    pub(crate) fn begin_term(&mut self, seen: Positions) {
+        self.term_began = seen;
+        self.end_term();
+    }
+
+    /// A term has ended: its pace is not known to the next one.
+    pub(crate) fn end_term(&mut self) {
         for lb in self.lbs.values_mut() {
             lb.written_at = None;
         }

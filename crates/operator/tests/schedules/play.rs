@@ -23,8 +23,9 @@ use super::wire::Wire;
 const REST_STEPS: usize = 6_000;
 /// Maximum number of time advances until no write occurs.
 const REST_ROUNDS: usize = 12;
-/// One time advance: longer than every back-off and every throttle of a pool's status.
-const REST_TIME: Duration = Duration::from_secs(61);
+/// One time advance: longer than every back-off, every throttle of a pool's status, and the time in which a write that was not answered
+/// may be done.
+const REST_TIME: Duration = Duration::from_secs(80);
 
 /// Runs one schedule.
 pub(crate) async fn play(
@@ -85,7 +86,7 @@ impl Simulation {
             self.defect,
             self.style.builtin_dhcp,
         ));
-        self.oracle.begin_term();
+        self.oracle.end_term();
         self.writes_nothing("a new start", false).await
     }
 

@@ -223,6 +223,13 @@ fn shr_5_the_holder_is_the_primary_then_the_oldest_member() {
     let mut members: Vec<&Candidate<'_>> = others.iter().collect();
     let name = |members: &[&Candidate<'static>]| holder("primary", members, None).map(|it| it.name);
     assert_eq!(name(&members), Some("b"));
+    // Those have yet to join.
+    let has_it = Candidate {
+        names_address: true,
+        ..at("e", 5)
+    };
+    members.push(&has_it);
+    assert_eq!(name(&members), Some("e"));
     members.push(&primary);
     assert_eq!(name(&members), Some("primary"));
     assert_eq!(name(&[]), None);

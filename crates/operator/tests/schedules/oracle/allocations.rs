@@ -35,6 +35,15 @@ impl Oracle {
         if self.by_hand.contains(address) || lbs.clone().any(names) {
             return Ok(());
         }
+        // It has it by a copy of the record that was old when the term began: to whoever leads it was deleted by hand since (IPA-7).
+        let records = self
+            .history
+            .known(Kind::Record, &event.key, &self.term_began);
+        let count = records.clone().count();
+        let mut copies = records.take(count - 1).flatten().map(Record::read);
+        if copies.any(|it| it.bound && it.uid == record.uid) {
+            return Ok(());
+        }
         let pool_key = Key::new("", pool);
         let mut pools = self.history.known(Kind::Pool, &pool_key, &seen.at_sending);
         must!(

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Oracle;
 use super::objects::{Lb, text};
-use super::wiring::{decided, number, service_of, services_of};
+use super::wiring::{Port, decided, number, service_of, services_of};
 use crate::api::{By, Event};
 use crate::at_rest::FOLLOWED;
 use crate::call::Positions;
@@ -47,6 +47,11 @@ impl Oracle {
         let Some(seen) = decided(event) else {
             return Ok(());
         };
+        // The Service may have carried a port for an earlier one of its name, or of an earlier spec.
+        let wants = |key: &Key, (_, number): &Port| {
+            let lb = self.lbs.get(key);
+            lb.is_some_and(|lb| lb.ports.contains(number))
+        };
         for (service, before) in services.iter().zip(before) {
             if self.wiring.tampered.contains(service) {
                 continue;
@@ -65,7 +70,8 @@ impl Oracle {
                     .iter()
                     .filter(|it| kept.is_none_or(|all| !all.contains(it)));
                 let robbed = lost.find(|it| {
-                    self.history.is_current(Kind::Service, service, &seen)
+                    wants(it, port)
+                        && self.history.is_current(Kind::Service, service, &seen)
                         && self.history.is_current(Kind::Slice, it, &seen)
                         && self.is_untouched(it, service, &seen)
                 });

@@ -26,6 +26,8 @@ pub(super) struct Lb {
     pub(super) was: Option<String>,
     pub(super) workload: Option<String>,
     pub(super) ports: BTreeSet<u64>,
+    /// Who is older has the first right to a port (SHR-2).
+    pub(super) created: Option<String>,
     /// It is being deleted, and a finalizer holds it.
     pub(super) is_leaving: bool,
     /// The operator has written its status since its spec was last changed.
@@ -93,6 +95,7 @@ impl Lb {
                 .flatten()
                 .filter_map(|listener| listener["port"].as_u64())
                 .collect(),
+            created: text(object, "/metadata/creationTimestamp"),
             answered: false,
             written_at: None,
         }

@@ -56,10 +56,12 @@ impl Oracle {
     /// Whether the owner of a shared address names the group, and may not share it (SHR-1, SHR-2).
     fn drops_out(&self, lb: &Lb, record: &Record) -> bool {
         let has_its_port = |(key, other): (&Key, &Lb)| {
+            // One that is about to join has it too, if the Service carries it for neither.
+            let is_older = (&other.created, &key.name) < (&lb.created, &record.owner.name);
             key.namespace == record.owner.namespace
                 && *key != record.owner
                 && (other.names(&record.of()) || *key == record.of())
-                && other.committed.as_ref() == Some(&record.address)
+                && (other.committed.as_ref() == Some(&record.address) || is_older)
                 && !other.ports.is_disjoint(&lb.ports)
         };
         lb.requested.is_some()

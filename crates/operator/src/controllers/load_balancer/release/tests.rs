@@ -2,6 +2,7 @@ use super::*;
 
 use futures::FutureExt;
 use harvester_lb_api::{IPAllocation, keys};
+use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_core::cached::{Allocation, Lb};
 use harvester_lb_fixtures::{allocated_address, cluster_spec, load_balancer, record, stored, with};
 use harvester_lb_ipam::{Ledger, Settings};
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 use crate::controllers::load_balancer::reconcile;
 use crate::controllers::takeover;
 use crate::fake::{self, FakeApiServer};
+use crate::index::Index;
 use crate::index::leader_state::LeaderState;
 use crate::timings::Timings;
 
@@ -133,4 +135,42 @@ async fn ipa_9_what_others_share_is_released_when_the_last_of_them_goes() {
     );
     reconcile(&ctx, &key("held")).await.unwrap();
     assert_eq!(phase(&server), "Released");
+}
+
+/// The record of the group `first` belongs to `held`, which was restored from a backup, and so has another uid; its copy is yet to come.
+#[tokio::test]
+async fn ipa_3_the_address_of_one_that_was_restored_is_neither_released_nor_given_to_another() {
+    for has_other in [false, true] {
+        let (ctx, server) = with_record();
+        let mut record = server.get(RECORD).unwrap();
+        record["metadata"]["annotations"] = json!({ keys::ANNOTATION_PRIMARY: "first" });
+        record["metadata"]["resourceVersion"] = "4".into();
+        server.put(RECORD, record.clone());
+        let record = object::<IPAllocation>(record);
+        let index: &Index = &ctx.index;
+        IPAllocation::upsert(index, &Key::new("", "10.0.0.2"), &record);
+        takeover::run(&ctx).await.unwrap();
+        if has_other {
+            appears(&ctx, "member", keys::ANNOTATION_PRIMARY, "first");
+        }
+        let restored = with(
+            load_balancer("n", "held", "u-restored", &cluster_spec()),
+            allocated_address("10.0.0.2", "p"),
+        );
+        let mut restored = stored(restored, "u-restored", 7);
+        restored["metadata"]["annotations"] = json!({ keys::ANNOTATION_PRIMARY: "first" });
+        let path = "/apis/loadbalancer.harvesterhci.io/v1beta1/namespaces/n/loadbalancers/held";
+        server.put(path, restored);
+        let next = reconcile(&ctx, &key("first")).await;
+        assert!(
+            matches!(next, Err(WriteError::Conflict(_))),
+            "{has_other}: {next:?}"
+        );
+        let record = server.get(RECORD).unwrap();
+        assert_eq!(
+            (&record["spec"]["phase"], &record["spec"]["owner"]["name"]),
+            (&json!("Bound"), &json!("held")),
+            "{has_other}"
+        );
+    }
 }
