@@ -85,6 +85,7 @@ fn is_refused(lb: &Lb<'_>) -> bool {
 pub(crate) fn is_announced_still(objects: &Objects<'_>, owner: &Key, address: &str) -> bool {
     let lb = objects.lbs.get(owner);
     let service = objects.services.get(owner);
+    let service = service.filter(|it| is_ours(&it.metadata));
     lb.is_some_and(is_refused) && service.is_some_and(|service| announced(service) == address)
 }
 

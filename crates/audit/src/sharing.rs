@@ -365,7 +365,7 @@ fn may_not(objects: &Objects<'_>, lb: &Lb<'_>, name: &str, group: &Key) -> bool 
         .iter()
         .find(|record| group_of(record) == *group);
     // A later one of the name, beside those that share the address of an earlier one, is none of the group (SHR-6).
-    let is_primary = |lb: &&Lb<'_>| of.is_none_or(|of| of.uid == lb.uid);
+    let is_primary = |lb: &&Lb<'_>| of.is_none_or(|of| of.group.is_none() || of.uid == lb.uid);
     let present = objects.lbs.get(group).filter(is_primary);
     let holder = of.and_then(|record| objects.lbs.get(&record.owner));
     let pool = spec.ip_pool.as_deref().filter(|it| !it.is_empty());

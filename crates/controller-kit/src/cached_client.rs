@@ -198,11 +198,20 @@ impl<I> CachedClient<I> {
             Ok(_) if K::store(&self.index).lists() != lists => {
                 // The list may be newer than the answer, and lack the object because it was deleted since. Then no watch reports
                 // the deletion, and the caller is the only one who can learn of it.
-                if self.get_live::<K>(key).await?.is_none() {
-                    let kind = K::kind(&());
-                    let why = format!("{kind} {key} was deleted just after it was written");
-                    return Err(WriteError::Conflict(why));
-                }
+                let kind = K::kind(&());
+                let error = match self.get_live::<K>(key).await {
+                    Ok(Some(_)) => return answer,
+                    Ok(None) => {
+                        let why = format!("{kind} {key} was deleted just after it was written");
+                        WriteError::Conflict(why)
+                    }
+                    Err(WriteError::Fenced) => WriteError::Fenced,
+                    // As if the write had not been answered: what it has led to is not known.
+                    Err(unread) => WriteError::Unavailable(format!(
+                        "{kind} {key} was written, and cannot be read: {unread}"
+                    )),
+                };
+                return Err(error);
             }
             Ok(object) => {
                 K::upsert(&self.index, key, object);

@@ -141,7 +141,8 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
     // The address is the primary's whether it gets its ports or not.
     let may_hold = accepted.iter().zip(&lost);
     let may_hold = may_hold.filter(|(it, lost)| lost.is_none() || it.candidate.name == stored.name);
-    let may_hold: Vec<_> = may_hold.map(|(wish, _)| &wish.candidate).collect();
+    let may_hold = may_hold.map(|(wish, _)| (&wish.candidate, is_present(stored, wish)));
+    let may_hold: Vec<_> = may_hold.collect();
     let held_by = stored.record.map(|held| held.by);
     let holder = membership::holder(stored.name, &may_hold, held_by).map(|it| it.name);
     for (wish, lost) in accepted.iter().zip(lost) {

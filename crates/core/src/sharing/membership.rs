@@ -290,27 +290,28 @@ impl HeldBy<'_> {
     }
 }
 
-/// Who of its members is to own the record of a group: the one of its name, the primary, else the present owner, else the oldest that
-/// can be decoded, of those that have the address before those that are about to join. A record passes on when its owner goes or drops
-/// out, not when an older one joins (SHR-5).
+/// Who is to own the record of a group: the one of its name, the primary, else the present owner, else the oldest that can be decoded, of
+/// those that share the address before those that have yet to join. A record passes on when its owner goes or drops out, not when an
+/// older one joins (SHR-5). `members`: each with whether it shares the address now.
 pub fn holder<'a, 'b>(
     name: &str,
-    members: &[&'b Candidate<'a>],
+    members: &[(&'b Candidate<'a>, bool)],
     held_by: Option<HeldBy<'_>>,
 ) -> Option<&'b Candidate<'a>> {
     let is_owner = |it: &Candidate<'_>| held_by.is_some_and(|held_by| held_by.is(it));
     let members = members.iter().copied();
-    members.min_by_key(|it| {
+    let first = members.min_by_key(|(it, is_present)| {
         let of_name = it.name == name;
         (
             !of_name,
             !is_owner(it),
             !it.is_readable,
-            !it.names_address,
+            !is_present,
             it.created,
             it.name,
         )
-    })
+    });
+    first.map(|(it, _)| it)
 }
 
 /// Whether a record of the group's address is that of an earlier load balancer of the primary's name, or of one that had the address

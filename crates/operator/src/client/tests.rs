@@ -27,6 +27,26 @@ fn list_nothing(ctx: &Context) {
 /// deletion, so the caller has to learn of it.
 #[tokio::test]
 async fn run_3_a_write_that_is_answered_after_a_list_brings_no_deleted_object_back() {
+    let written = write_answered_after_a_list(404, "NotFound").await;
+    assert!(
+        matches!(written, Err(WriteError::Conflict(_))),
+        "{written:?}"
+    );
+    // What has become of it is not known.
+    for (status, reason) in [(500, "InternalError"), (403, "Forbidden")] {
+        let written = write_answered_after_a_list(status, reason).await;
+        assert!(
+            matches!(written, Err(WriteError::Unavailable(_))),
+            "{written:?}"
+        );
+    }
+}
+
+/// The answer to the write, after which the live read fails for this reason.
+async fn write_answered_after_a_list(
+    status: u16,
+    reason: &'static str,
+) -> Result<LoadBalancer, WriteError> {
     let ctx: Arc<OnceLock<Context>> = Arc::default();
     let listing = Arc::clone(&ctx);
     let object = |version| {
@@ -35,7 +55,7 @@ async fn run_3_a_write_that_is_answered_after_a_list_brings_no_deleted_object_ba
     };
     let client = fake::client(move |request| {
         let answer = if request.method == Method::GET {
-            fake::failure(404, "NotFound")
+            fake::failure(status, reason)
         } else {
             list_nothing(listing.get().unwrap());
             (200, object(7))
@@ -52,11 +72,8 @@ async fn run_3_a_write_that_is_answered_after_a_list_brings_no_deleted_object_ba
         .client
         .patch::<LoadBalancer>(&key, &copy.metadata, patch)
         .await;
-    assert!(
-        matches!(written, Err(WriteError::Conflict(_))),
-        "{written:?}"
-    );
     assert!(ctx.index.stores.lbs.get(&key).is_none());
+    written
 }
 
 /// What a watch that is behind lacks, has in an older version, or has although it is gone; of the others nothing is read.

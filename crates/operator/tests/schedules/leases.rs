@@ -132,7 +132,8 @@ fn is_leased_by_another(server: &Server, but: &Key, address: &str) -> bool {
     let mut leases = server.all(Kind::Record).iter();
     leases.any(|(key, record)| {
         let spec = &record["spec"];
-        let has_lease = spec["phase"] == "Bound" || spec["phase"] == "Releasing";
+        let is_over = spec["lease"]["expiresAt"] == OVER;
+        let has_lease = !is_over && (spec["phase"] == "Bound" || spec["phase"] == "Releasing");
         is_lease(key) && key != but && has_lease && spec["address"] == address
     })
 }

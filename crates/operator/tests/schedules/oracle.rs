@@ -55,8 +55,8 @@ pub(crate) struct Oracle {
     leased: BTreeSet<(String, Option<String>)>,
     /// The valid leases by the names of their records: load balancer, its uid, the address.
     leases: BTreeMap<Key, (Key, String, String)>,
-    /// What the watches had brought when the present term began.
-    term_began: Positions,
+    /// What the watches had brought when the present term began, and what there was.
+    term_began: (Positions, Positions),
     /// Number of events.
     events: u64,
 }
@@ -83,7 +83,7 @@ impl Oracle {
 
     /// Another term has begun, with what the watches of its process had brought.
     pub(crate) fn begin_term(&mut self, seen: Positions) {
-        self.term_began = seen;
+        self.term_began = (seen, self.history.latest());
         self.end_term();
     }
 

@@ -220,17 +220,16 @@ fn shr_5_the_holder_is_the_primary_then_the_oldest_member() {
         ..lb(name)
     };
     let (primary, others) = (at("primary", 9), [at("d", 2), at("c", 1), at("b", 1)]);
-    let mut members: Vec<&Candidate<'_>> = others.iter().collect();
-    let name = |members: &[&Candidate<'static>]| holder("primary", members, None).map(|it| it.name);
+    let mut members: Vec<_> = others.iter().map(|it| (it, false)).collect();
+    let name = |members: &[(&Candidate<'static>, bool)]| {
+        holder("primary", members, None).map(|it| it.name)
+    };
     assert_eq!(name(&members), Some("b"));
     // Those have yet to join.
-    let has_it = Candidate {
-        names_address: true,
-        ..at("e", 5)
-    };
-    members.push(&has_it);
+    let has_it = at("e", 5);
+    members.push((&has_it, true));
     assert_eq!(name(&members), Some("e"));
-    members.push(&primary);
+    members.push((&primary, false));
     assert_eq!(name(&members), Some("primary"));
     assert_eq!(name(&[]), None);
 }
@@ -254,7 +253,10 @@ fn shr_5_the_record_stays_with_its_owner_as_long_as_that_is_a_member() {
     };
     let primary = of("primary", 9);
     let held = Some(held_by("b", "b"));
-    let name = |members: &[&Candidate<'static>]| holder("primary", members, held).map(|it| it.name);
+    let name = |members: &[&Candidate<'static>]| {
+        let members: Vec<_> = members.iter().map(|it| (*it, true)).collect();
+        holder("primary", &members, held).map(|it| it.name)
+    };
     for member in [&owner, &unreadable, &restored] {
         assert_eq!(name(&[&older, member]), Some("b"), "{member:?}");
     }

@@ -36,12 +36,14 @@ impl Oracle {
             return Ok(());
         }
         // It has it by a copy of the record that was old when the term began: to whoever leads it was deleted by hand since (IPA-7).
-        let records = self
+        let (seen_then, latest) = &self.term_began;
+        let old = self
             .history
-            .known(Kind::Record, &event.key, &self.term_began);
-        let count = records.clone().count();
-        let mut copies = records.take(count - 1).flatten().map(Record::read);
-        if copies.any(|it| it.bound && it.uid == record.uid) {
+            .outdated(Kind::Record, &event.key, seen_then, latest);
+        if old
+            .map(Record::read)
+            .is_some_and(|it| it.bound && it.uid == record.uid)
+        {
             return Ok(());
         }
         let pool_key = Key::new("", pool);

@@ -53,16 +53,26 @@ impl Oracle {
         self.nobody_shows_what_is_anothers()
     }
 
-    /// Whether the owner of a shared address names the group, and may not share it (SHR-1, SHR-2).
-    fn drops_out(&self, lb: &Lb, record: &Record) -> bool {
+    /// Whether a load balancer names the group of a record, and may not share its address (SHR-1, SHR-2).
+    fn drops_out(&self, of: &Key, lb: &Lb, record: &Record) -> bool {
+        let group = record.of();
+        let carried = self.wiring.carried(&group, &self.lbs);
+        let is_carried = |number: &u64| {
+            let port = ("TCP".to_owned(), *number);
+            carried.get(&port).is_some_and(|lbs| lbs.contains(of))
+        };
         let has_its_port = |(key, other): (&Key, &Lb)| {
-            // One that is about to join has it too, if the Service carries it for neither.
-            let is_older = (&other.created, &key.name) < (&lb.created, &record.owner.name);
-            key.namespace == record.owner.namespace
-                && *key != record.owner
-                && (other.names(&record.of()) || *key == record.of())
+            let mut contested = other.ports.intersection(&lb.ports);
+            // Of those for which the Service does not carry it the older one gets it, also one that has yet to join.
+            let is_older = (&other.created, &key.name) < (&lb.created, &of.name)
+                && other.workload == lb.workload
+                && !other.dhcp
+                && other.requested.is_none();
+            key.namespace == of.namespace
+                && key != of
+                && (other.names(&group) || *key == group)
                 && (other.committed.as_ref() == Some(&record.address) || is_older)
-                && !other.ports.is_disjoint(&lb.ports)
+                && contested.any(|number| !is_carried(number))
         };
         lb.requested.is_some()
             || lb.pool.as_ref().is_some_and(|pool| *pool != record.pool)
@@ -81,7 +91,7 @@ impl Oracle {
                 && lb.committed.as_ref() == Some(&record.address)
                 && self.settled.contains(*key)
                 && !lb.is_leaving
-                && !self.drops_out(lb, record)
+                && !self.drops_out(key, lb, record)
                 && lb.names(&group)
                 && lb.was.is_none()
         };
@@ -127,7 +137,7 @@ impl Oracle {
                     || (lb.names(&group) && lb.was.is_none() && event.seen.is_none_or(stayed))
             };
             let robbed = lb.filter(|lb| lb.uid == *uid && !lb.dhcp).filter(shares);
-            let robbed = robbed.filter(|lb| !self.drops_out(lb, before));
+            let robbed = robbed.filter(|lb| !self.drops_out(owner, lb, before));
             must!(
                 "SHR-5",
                 robbed.is_none(),
