@@ -140,7 +140,8 @@ pub async fn ensure_gone(ctx: &Context, key: &Key, records: &[Record]) -> Result
 
 /// Verifies that the owner of a shared address, if it has another name than the group, shares it no longer: it is gone, names another
 /// one, or its status does not name the address, which comes first for one that joins and goes last for one that leaves (SHR-5, IPA-3,
-/// IPA-6). One of its name that was restored from a backup is that owner: its status names the address. Or it is the copy `seen`, of which the rules say that it may not share it: another one has its port, or it names another pool.
+/// IPA-6). One of its name that was restored from a backup is that owner: its status names the address. Or it is the copy `seen`, of
+/// which the rules say that it may not share it: another one has its port, or it names another pool.
 ///
 /// # Errors
 /// `Conflict` if it still shares it; the store has it.
