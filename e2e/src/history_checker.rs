@@ -16,15 +16,48 @@ use k8s_openapi::api::core::v1::Service;
 use kube::api::{ListParams, ObjectMeta};
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use tokio::task::JoinHandle;
 
 use crate::fake_kube_vip::Steady;
 use crate::read::{allocated, id};
 use crate::world::{OURS, World};
 
-/// A LoadBalancer as last seen: its id and its address.
-type Held = (String, Option<String>);
+/// A LoadBalancer as last seen.
+#[derive(Clone, Debug)]
+struct Held {
+    id: String,
+    /// Its address.
+    ip: Option<String>,
+    /// The group and the requested address that it named when it got that.
+    asked: Asked,
+    /// Whether it has named others since, so that its address may change (SHR-7, REQ-4).
+    asks_anew: bool,
+}
+
+/// What a LoadBalancer asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Asked {
+    group: String,
+    requested: Option<String>,
+}
+
+impl Asked {
+    fn of(lb: &LoadBalancer) -> Self {
+        let annotation = |key: &str| lb.annotations().get(key).cloned();
+        Self {
+            group: group(&lb.metadata, annotation(keys::ANNOTATION_PRIMARY)),
+            requested: annotation(keys::ANNOTATION_REQUESTED_ADDRESS),
+        }
+    }
+}
+
+/// A group (SHR-3): the namespace, and the name in the annotation or else that of the load balancer.
+fn group(meta: &ObjectMeta, named: Option<String>) -> String {
+    let namespace = meta.namespace.as_deref().unwrap_or_default();
+    let name = named.or_else(|| meta.name.clone()).unwrap_or_default();
+    format!("{namespace}/{name}")
+}
 
 #[derive(Default)]
 struct Seen {
@@ -32,8 +65,8 @@ struct Seen {
     lbs: BTreeMap<String, Held>,
     /// By address: the uids of the LoadBalancers whose status has it.
     holders: HashMap<String, BTreeSet<String>>,
-    /// Bound IPAllocations by name: the id of the owner.
-    bound: BTreeMap<String, String>,
+    /// Bound IPAllocations by name: the id of the owner, and the group.
+    bound: BTreeMap<String, (String, String)>,
     /// By id: the address that a Service requests.
     services: HashMap<String, String>,
     shared_addresses: Vec<String>,
@@ -46,18 +79,26 @@ impl Seen {
     fn put(&mut self, lb: &LoadBalancer) -> Option<Held> {
         let uid = uid(&lb.metadata);
         let before = self.forget(&uid);
-        let ip = served(lb);
+        let (ip, asks) = (served(lb), Asked::of(lb));
         if let Some(ip) = &ip {
             let holders = self.holders.entry(ip.clone()).or_default();
             holders.insert(uid.clone());
         }
-        self.lbs.insert(uid, (id(&lb.metadata), ip));
+        let kept = before.as_ref().filter(|before| before.ip == ip);
+        let asks_anew = kept.is_some_and(|kept| kept.asks_anew || kept.asked != asks);
+        let held = Held {
+            id: id(&lb.metadata),
+            ip,
+            asked: kept.map_or(asks, |kept| kept.asked.clone()),
+            asks_anew,
+        };
+        self.lbs.insert(uid, held);
         before
     }
 
     fn forget(&mut self, uid: &str) -> Option<Held> {
         let before = self.lbs.remove(uid)?;
-        if let Some(ip) = &before.1
+        if let Some(ip) = &before.ip
             && let Some(holders) = self.holders.get_mut(ip)
         {
             holders.remove(uid);
@@ -65,23 +106,34 @@ impl Seen {
         Some(before)
     }
 
+    /// Those that have the address must be of one group.
     fn lb(&mut self, lb: &LoadBalancer) {
         let (uid, id, ip) = (uid(&lb.metadata), id(&lb.metadata), served(lb));
         let before = self.put(lb);
-        if let Some((_, Some(before))) = before
-            && Some(&before) != ip.as_ref()
+        if let Some(before) = before
+            && let Some(had) = before.ip
+            && Some(&had) != ip.as_ref()
+            && !before.asks_anew
         {
-            self.moved.push(format!("{id}: from {before} to {ip:?}"));
+            self.moved.push(format!("{id}: from {had} to {ip:?}"));
         }
         let Some(ip) = ip else { return };
+        let group = |uid: &str| self.lbs.get(uid).map(|held| &held.asked.group);
         for other in self.holders.get(&ip).into_iter().flatten() {
-            if *other != uid {
-                let other = self.lbs.get(other).map(|(id, _)| id);
+            if group(other) != group(&uid) {
+                let other = self.lbs.get(other).map(|held| &held.id);
                 let wrong = format!("{ip} is {id}'s and {other:?}'s at one time");
                 self.shared_addresses.push(wrong);
             }
         }
         self.given.insert((uid, ip));
+    }
+
+    /// The address of each LoadBalancer, by uid.
+    fn addresses(&self) -> BTreeMap<String, Option<String>> {
+        let all = self.lbs.iter();
+        all.map(|(uid, held)| (uid.clone(), held.ip.clone()))
+            .collect()
     }
 
     /// Two Services must never show the same address, not even briefly (REL-3).
@@ -104,13 +156,18 @@ impl Seen {
         let name = record.metadata.name.clone().unwrap_or_default();
         let owner = &record.spec.owner;
         let id = format!("{}/{}", owner.namespace, owner.name);
+        let named = record.annotations().get(keys::ANNOTATION_PRIMARY);
+        let group = named.map_or_else(|| id.clone(), |name| format!("{}/{name}", owner.namespace));
         match record.spec.phase {
             Phase::Released | Phase::Pending | Phase::Releasing => {
                 self.bound.remove(&name);
             }
             Phase::Bound => {
-                if let Some(before) = self.bound.insert(name.clone(), id.clone())
+                // Within a group it is handed over (SHR-5).
+                if let Some((before, of)) =
+                    self.bound.insert(name.clone(), (id.clone(), group.clone()))
                     && before != id
+                    && of != group
                 {
                     let wrong = format!("the record {name} went from {before} straight to {id}");
                     self.shared_addresses.push(wrong);
@@ -156,13 +213,13 @@ impl HistoryChecker {
         let api: Api<LoadBalancer> = Api::all(world.client());
         let what = "the witness has seen everything";
         eventually(what, Duration::from_secs(30), || async {
-            let stored: BTreeMap<String, Held> = api
-                .list(&ListParams::default())
-                .await?
+            let stored = api.list(&ListParams::default()).await?;
+            let stored: BTreeMap<_, _> = stored
                 .iter()
-                .map(|lb| (uid(&lb.metadata), (id(&lb.metadata), served(lb))))
+                .map(|lb| (uid(&lb.metadata), served(lb)))
                 .collect();
-            if lock(&self.seen).lbs == stored {
+            let seen = lock(&self.seen).addresses();
+            if seen == stored {
                 return Ok(Some(()));
             }
             bail!("{} are stored", stored.len())
@@ -170,12 +227,12 @@ impl HistoryChecker {
         .await
     }
 
-    /// Addresses that two LoadBalancers had at the same time.
+    /// Addresses that two LoadBalancers of different groups had at the same time.
     pub fn shared_addresses(&self) -> Vec<String> {
         lock(&self.seen).shared_addresses.clone()
     }
 
-    /// LoadBalancers whose address was changed or removed.
+    /// LoadBalancers whose address was changed or removed, although they ask for the same as before.
     pub fn moved(&self) -> Vec<String> {
         lock(&self.seen).moved.clone()
     }

@@ -1,16 +1,19 @@
 //! Shared by the tests of DHCP leases: the DHCP process, records of leases, lease files of the servers.
 
+pub mod definitions;
+pub mod filter;
 pub mod operator;
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{DhcpLease, IPAllocation, LoadBalancer, Phase};
 use harvester_lb_fixtures::{vm_spec, with};
+use harvester_lb_testkit::proxy::Proxy;
 use harvester_lb_testkit::{Dhcp, Process, eventually, lan};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, PostParams};
@@ -64,7 +67,7 @@ pub async fn start_as(
     start_with(world, node, mode, uid, &[]).await
 }
 
-/// The same with further flags. As in its Pod, it is root and may do nothing but open packet sockets.
+/// The same with further flags.
 pub async fn start_with(
     world: &World,
     node: &str,
@@ -73,6 +76,24 @@ pub async fn start_with(
     further: &[&str],
 ) -> anyhow::Result<Arc<Process>> {
     let kubeconfig = account(world).await?;
+    start_for(world, &kubeconfig, node, mode, uid, further).await
+}
+
+/// Starts the DHCP process with this proxy between it and the API server.
+pub async fn start_behind(world: &World, proxy: &Proxy) -> anyhow::Result<Arc<Process>> {
+    let kubeconfig = proxy.kubeconfig_via(&account(world).await?)?;
+    start_for(world, &kubeconfig, NODE, "builtin", "dhcp", &[]).await
+}
+
+/// As in its Pod, it is root and may do nothing but open packet sockets.
+async fn start_for(
+    world: &World,
+    kubeconfig: &Path,
+    node: &str,
+    mode: &str,
+    uid: &str,
+    further: &[&str],
+) -> anyhow::Result<Arc<Process>> {
     let kubeconfig = kubeconfig.to_str().context("the kubeconfig's path")?;
     let binary = world.binary().to_str().context("the binary's path")?;
     let mode = format!("--dhcp-mode={mode}");

@@ -1,13 +1,14 @@
-//! Lives of LoadBalancers: created, deleted and recreated, many concurrently, derived from a seed.
+//! Lives of LoadBalancers: created, annotated, deleted and recreated, many concurrently, derived from a seed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
-use harvester_lb_api::LoadBalancer;
+use harvester_lb_api::{LoadBalancer, keys};
+use harvester_lb_fixtures::{cluster_spec, vm_spec};
 use kube::Api;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -17,12 +18,14 @@ use crate::world::World;
 const AT_A_TIME: usize = 48;
 
 /// A step in the life of one name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Created, if it is not there.
     Create,
     /// Deleted, if it is there.
     Delete,
+    /// Names the group whose address it shares, or none, if it is there (SHR-7).
+    Share(Option<String>),
     /// A pause.
     Wait(Duration),
 }
@@ -34,8 +37,43 @@ pub struct Life {
     pub name: String,
     /// Its spec.
     pub spec: Value,
+    /// Its annotations when it is created.
+    pub annotations: Value,
     /// The steps.
     pub steps: Vec<Step>,
+}
+
+/// Reasons of LoadBalancers that wait for an address although others share theirs or ask for a certain one.
+pub const WAITS: [&str; 5] = [
+    "NoAvailableIP",
+    "NameConflict",
+    "PrimaryNotFound",
+    "RequestedAddressUnavailable",
+    "WaitingForPrimary",
+];
+
+/// A member of a group, without steps. The first one has its name and the others name it; each has a port of its own.
+pub fn member(group: &str, number: u8, is_vm: bool) -> Life {
+    let (name, annotations) = match number {
+        0 => (group.to_owned(), json!({})),
+        _ => (format!("{group}-{number}"), sharing(group)),
+    };
+    let mut spec = cluster_spec();
+    if is_vm {
+        spec = vm_spec("web");
+        spec["listeners"][0]["port"] = json!(80 + u16::from(number));
+    }
+    Life {
+        name,
+        spec,
+        annotations,
+        steps: Vec::new(),
+    }
+}
+
+/// The annotations of one that shares the address of a group.
+pub fn sharing(group: &str) -> Value {
+    json!({keys::ANNOTATION_PRIMARY: group})
 }
 
 /// Runs all lives concurrently in a namespace. Returns the number of created LoadBalancers.
@@ -46,16 +84,18 @@ pub async fn live(world: &World, namespace: &str, lives: Vec<Life>) -> anyhow::R
         .map(|life| {
             let (api, made, turns) = (world.lbs(namespace), &made, &turns);
             async move {
+                let life = &life;
                 for step in &life.steps {
                     match step {
                         Step::Wait(time) => tokio::time::sleep(*time).await,
                         Step::Create => {
                             let _turn = turns.acquire().await?;
-                            let new = create(&api, &life.name, &life.spec).await?;
+                            let new = create(&api, life).await?;
                             made.fetch_add(usize::from(new), Ordering::Relaxed);
                         }
                         // Without a retry: the point is how soon it comes after the create.
                         Step::Delete => _ = delete(&api, &life.name).await?,
+                        Step::Share(group) => share(&api, &life.name, group.as_deref()).await?,
                     }
                 }
                 anyhow::Ok(())
@@ -67,14 +107,29 @@ pub async fn live(world: &World, namespace: &str, lives: Vec<Life>) -> anyhow::R
     Ok(made.into_inner())
 }
 
-/// Creates a load balancer, if it is not there. Whether it was.
-pub async fn create(api: &Api<LoadBalancer>, name: &str, spec: &Value) -> anyhow::Result<bool> {
-    let lb = json!({"metadata": {"name": name}, "spec": spec});
+/// Creates the LoadBalancer of a life, if it is not there. Returns whether it was created.
+pub async fn create(api: &Api<LoadBalancer>, life: &Life) -> anyhow::Result<bool> {
+    let metadata = json!({"name": life.name, "annotations": life.annotations});
+    let lb = json!({"metadata": metadata, "spec": life.spec});
     let lb: LoadBalancer = serde_json::from_value(lb).context("no load balancer")?;
     match api.create(&PostParams::default(), &lb).await {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(false),
         Err(error) => Err(error).context("create"),
+    }
+}
+
+/// Writes the group whose address a LoadBalancer shares, if it exists.
+async fn share(api: &Api<LoadBalancer>, name: &str, group: Option<&str>) -> anyhow::Result<()> {
+    let patch = json!({"metadata": {"annotations": {keys::ANNOTATION_PRIMARY: group}}});
+    let params = PatchParams::default();
+    match api
+        .patch_metadata(name, &params, &Patch::Merge(patch))
+        .await
+    {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) => Err(error).context("share"),
     }
 }
 

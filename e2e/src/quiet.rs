@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::lives::WAITS;
 use crate::metrics_snapshot::MetricsSnapshot;
 use crate::world::{OURS, World};
 use crate::{audit, exported};
@@ -91,13 +92,18 @@ async fn at_rest(world: &World, node: &str) -> Option<Written> {
 /// (POOL-3), and a pause does not count as due work. It then catches up by itself, and nothing else does: a forgotten
 /// change would stay forgotten. The delay is printed with the slowest writes, so that one without a cause is visible.
 pub async fn audited(world: &World, node: &str, pools: &[&str]) -> anyhow::Result<Report> {
-    let report = audited_full(world, node, pools).await?;
+    let report = audited_with_waiting(world, node, pools).await?;
     ensure!(report.waiting.is_empty(), "unserved: {:?}", report.waiting);
     Ok(report)
 }
 
-/// As [`audited`], for pools that are too small on purpose: LoadBalancers may wait for a full one.
-pub async fn audited_full(world: &World, node: &str, pools: &[&str]) -> anyhow::Result<Report> {
+/// As [`audited`], but LoadBalancers may wait for an address, for one of these reasons: pools are too small on purpose, others share
+/// their address.
+pub async fn audited_with_waiting(
+    world: &World,
+    node: &str,
+    pools: &[&str],
+) -> anyhow::Result<Report> {
     quiet(world, node).await?;
     let since = Instant::now();
     loop {
@@ -109,7 +115,8 @@ pub async fn audited_full(world: &World, node: &str, pools: &[&str]) -> anyhow::
             if since.elapsed() > Duration::from_secs(1) {
                 say_late(world, node, since.elapsed()).await;
             }
-            let unserved = report.waiting.iter().find(|w| w.reason != "NoAvailableIP");
+            let mut waiting = report.waiting.iter();
+            let unserved = waiting.find(|w| !WAITS.contains(&&*w.reason));
             ensure!(unserved.is_none(), "unserved: {unserved:?}");
             for name in pools {
                 let named = |pool: &&IPPool| pool.metadata.name.as_deref() == Some(name);

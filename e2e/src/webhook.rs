@@ -41,6 +41,8 @@ pub const MUTATING: (&str, &str) = (
 pub const HTTPS: u16 = 8443;
 /// The operator of the same node has 8081.
 const ADMIN: u16 = 8091;
+/// The only interface that load balancers may name (KVA-2).
+pub const INTERFACE: &str = "vlan20";
 /// Name of the webhook's ServiceAccount and roles in the example.
 pub const ACCOUNT: &str = "harvester-lb-webhook";
 
@@ -73,6 +75,7 @@ impl Replica {
             ("WEBHOOK_SERVER_HTTPS_PORT", &*https),
             ("HARVESTER_WEBHOOK_SERVER_HTTPS_PORT", "9443"),
             ("NAMESPACE", NAMESPACE),
+            ("SERVICE_INTERFACES", INTERFACE),
         ];
         let process = world.cluster.spawn(
             node,

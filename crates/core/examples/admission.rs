@@ -86,7 +86,7 @@ impl World {
         for number in 0..pools {
             let object: IPPool = serde_json::from_value(pool(number))?;
             let name = pool_name(number);
-            world.pools.set(&name, &object.spec);
+            world.pools.set(&name, &object.metadata, &object.spec);
             world.allocated.set_pool(&name, &Pool::valid(object));
             for host in 0..RECORDS {
                 let address = format!("{}.{}", network(number), 10 + host);
@@ -317,15 +317,15 @@ fn changes(pools: usize) -> Result<u64, Failure> {
     let mut specs = Vec::new();
     for number in 0..pools {
         let object: IPPool = serde_json::from_value(pool(number))?;
-        index.set(&pool_name(number), &object.spec);
+        index.set(&pool_name(number), &object.metadata, &object.spec);
         let mut edited = object.spec.clone();
         edited.ranges.truncate(1);
-        specs.push((pool_name(number), [edited, object.spec]));
+        specs.push((pool_name(number), object.metadata, [edited, object.spec]));
     }
     let start = Instant::now();
     for round in 0..TIMED.div_ceil(pools) {
-        for (name, specs) in &specs {
-            index.set(name, &specs[round % 2]);
+        for (name, meta, specs) in &specs {
+            index.set(name, meta, &specs[round % 2]);
         }
     }
     let done = TIMED.div_ceil(pools) * pools;

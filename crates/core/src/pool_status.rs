@@ -183,12 +183,15 @@ pub fn conditions(
     set_or_clear(
         ADDRESS_EXCLUDED,
         excluded.first().map(|first| {
-            format!(
-                "{} excluded addresses are held, the first is {} of LoadBalancer {}; they stay allocated until their owners are deleted, and are not allocated again",
-                excluded.len(),
-                first.spec.addr,
-                first.spec.owner.id
-            )
+            let (addr, owner) = (first.spec.addr, &first.spec.owner.id);
+            match excluded.len() {
+                1 => format!(
+                    "1 excluded address is held, {addr} of LoadBalancer {owner}; it stays allocated until its owner is deleted, and is not allocated again"
+                ),
+                held => format!(
+                    "{held} excluded addresses are held, the first is {addr} of LoadBalancer {owner}; they stay allocated until their owners are deleted, and are not allocated again"
+                ),
+            }
         }),
     );
     set_or_clear(

@@ -51,7 +51,7 @@ static CLUSTER: LazyLock<Cluster> = LazyLock::new(|| {
         ),
     };
     let pool: IPPool = serde_json::from_str(POOL).unwrap();
-    cluster.pools.set("calm", &pool.spec);
+    cluster.pools.set("calm", &pool.metadata, &pool.spec);
     cluster.allocated.set_pool("calm", &Pool::valid(pool));
     // Its address is allocated, whatever else cannot be read.
     let unreadable = Allocation::Unreadable {

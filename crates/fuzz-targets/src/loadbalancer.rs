@@ -41,7 +41,7 @@ fn share(lb: &Lb, key: &Key) -> Option<(&'static str, String)> {
         !exists || snapshot.roles["a"] == holds,
         "the primary is harmed"
     );
-    telling::refusal(snapshot.roles.get(&*key.name)?)
+    telling::refusal(&group.name, snapshot.roles.get(&*key.name)?)
 }
 
 /// Copies kube-vip's annotations to a Service that has none; no interface is allowed (KVA-2).

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use anyhow::ensure;
 use serde_json::{Value, json};
 
 use crate::layout::GATEWAY;
@@ -20,7 +21,18 @@ const START: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Dhcp {
     process: Arc<Process>,
+    launch: Launch,
     leases: PathBuf,
+}
+
+/// How a server is started.
+#[derive(Debug)]
+struct Launch {
+    program: &'static str,
+    args: Vec<String>,
+    env: Vec<(&'static str, String)>,
+    /// What it logs once it answers.
+    says: &'static str,
 }
 
 impl Dhcp {
@@ -61,9 +73,13 @@ impl Dhcp {
             // Otherwise it pings each address for 3 s before it offers it.
             "--no-ping",
         ];
-        let args = [&args, flags].concat();
-        let process = started(cluster, "dnsmasq", &args, &[], "DHCP, sockets bound").await?;
-        Ok(Self { process, leases })
+        let launch = Launch {
+            program: "dnsmasq",
+            args: args.iter().chain(flags).map(ToString::to_string).collect(),
+            env: Vec::new(),
+            says: "DHCP, sockets bound",
+        };
+        Self::start(cluster, launch, leases).await
     }
 
     /// Kea with the given range and any lease time.
@@ -101,6 +117,8 @@ impl Dhcp {
                 "type": "memfile", "persist": true, "name": leases, "lfc-interval": 0,
             },
             "valid-lifetime": lifetime.as_secs(),
+            // In seconds, instead of a day: a test may have addresses declined again and again.
+            "decline-probation-period": 30,
             "subnet4": [subnet],
             "loggers": [{
                 "name": "kea-dhcp4", "severity": "DEBUG", "debuglevel": 15,
@@ -110,13 +128,35 @@ impl Dhcp {
         let path = cluster.folder().join("kea.json");
         std::fs::write(&path, serde_json::to_vec(&config)?)?;
         let folder = cluster.folder().display().to_string();
-        let env = [
-            ("KEA_PIDFILE_DIR", folder.as_str()),
-            ("KEA_LOCKFILE_DIR", folder.as_str()),
-        ];
-        let args = ["-c", &path.display().to_string()];
-        let process = started(cluster, "kea-dhcp4", &args, &env, "DHCP4_STARTED").await?;
-        Ok(Self { process, leases })
+        let launch = Launch {
+            program: "kea-dhcp4",
+            args: vec!["-c".to_owned(), path.display().to_string()],
+            env: vec![
+                ("KEA_PIDFILE_DIR", folder.clone()),
+                ("KEA_LOCKFILE_DIR", folder),
+            ],
+            says: "DHCP4_STARTED",
+        };
+        Self::start(cluster, launch, leases).await
+    }
+
+    async fn start(cluster: &TestCluster, launch: Launch, leases: PathBuf) -> anyhow::Result<Self> {
+        Ok(Self {
+            process: launch.start(cluster).await?,
+            launch,
+            leases,
+        })
+    }
+
+    /// Starts the server again, after its process has ended: with the same settings, and with the leases that are in its file.
+    pub async fn restart(&mut self, cluster: &TestCluster) -> anyhow::Result<()> {
+        ensure!(
+            !self.process.is_running(),
+            "{} still runs",
+            self.launch.program
+        );
+        self.process = self.launch.start(cluster).await?;
+        Ok(())
     }
 
     /// The server process: its log has each exchange; stop it to test a server that is unreachable.
@@ -155,35 +195,35 @@ impl Dhcp {
     }
 }
 
-/// Starts a server, and waits until it says so. The servers of a test cluster write into one log, one after another.
-async fn started(
-    cluster: &TestCluster,
-    program: &str,
-    args: &[&str],
-    env: &[(&str, &str)],
-    says: &str,
-) -> anyhow::Result<Arc<Process>> {
-    let log = cluster.folder().join(format!("{program}.log"));
-    let times = || {
-        let log = std::fs::read(&log).unwrap_or_default();
-        String::from_utf8_lossy(&log).matches(says).count()
-    };
-    let earlier = times();
-    let process = cluster.spawn("gw", program, args, env, program)?;
-    let is_started = || async { Ok(times() > earlier) };
-    process.ready(START, is_started).await?;
-    Ok(process)
+impl Launch {
+    /// Starts the server, and waits until it says so. The servers of a test cluster write into one log, one after another.
+    async fn start(&self, cluster: &TestCluster) -> anyhow::Result<Arc<Process>> {
+        let (program, says) = (self.program, self.says);
+        let log = cluster.folder().join(format!("{program}.log"));
+        let times = || {
+            let log = std::fs::read(&log).unwrap_or_default();
+            String::from_utf8_lossy(&log).matches(says).count()
+        };
+        let earlier = times();
+        let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
+        let env: Vec<(&str, &str)> = self.env.iter().map(|(name, it)| (*name, &**it)).collect();
+        let process = cluster.spawn("gw", program, &args, &env, program)?;
+        let is_started = || async { Ok(times() > earlier) };
+        process.ready(START, is_started).await?;
+        Ok(process)
+    }
 }
 
-/// Kea appends a row for each change: the last one of an address counts. A lease that was given back has the lifetime 0.
+/// Kea appends a row for each change: the last one of an address counts. A lease that was given back has the lifetime 0, and one in
+/// another state than 0 was declined or has expired.
 fn held_by_kea(leases: &str) -> Vec<Ipv4Addr> {
     let mut held = BTreeMap::new();
     for line in leases.lines().skip(1) {
         let cells: Vec<&str> = line.split(',').collect();
-        if let [address, _, _, lifetime, ..] = cells[..]
+        if let [address, _, _, lifetime, _, _, _, _, _, state, ..] = cells[..]
             && let Ok(address) = address.parse()
         {
-            held.insert(address, lifetime != "0");
+            held.insert(address, lifetime != "0" && state == "0");
         }
     }
     let held = held.into_iter().filter(|(_, is_held)| *is_held);

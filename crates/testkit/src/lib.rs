@@ -66,5 +66,5 @@ pub use process::Process;
 pub use report::TestReport;
 pub use serve::Server;
 pub use test_cluster::{Killed, TestCluster};
-pub use traffic::{Failure, Record, Tally, Traffic, burst};
+pub use traffic::{Failure, Record, Slowness, Tally, Traffic, burst};
 pub use vm::Vm;

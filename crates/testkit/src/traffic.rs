@@ -2,6 +2,7 @@
 //! from when on no request failed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -16,8 +17,10 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use crate::netns::Netns;
 use crate::test_cluster::TestCluster;
 
-/// Timeout of a request. A lost SYN is retransmitted after 1 s, so this tolerates one.
+/// Timeout of a request. A lost SYN is retransmitted after 1 s, so this tolerates one: [`Slowness`] tells of it.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// A request that takes longer has probably lost its first SYN.
+const RESENT: Duration = Duration::from_millis(900);
 
 /// An answer to a plain HTTP request.
 #[derive(Debug)]
@@ -144,6 +147,44 @@ pub struct Record {
     pub outcome: Result<String, String>,
 }
 
+/// How slow requests were. For people to read: a request whose first SYN was lost takes a second and succeeds, but so may one on a busy
+/// machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slowness {
+    /// All requests.
+    pub sent: usize,
+    /// Those that took so long that their first SYN was probably lost.
+    pub resent: usize,
+    /// The longest time until an answer or an error.
+    pub slowest: Duration,
+}
+
+impl Slowness {
+    /// Of these requests.
+    pub fn of(records: &[Record]) -> Self {
+        let took = records.iter().map(|record| record.took);
+        Self {
+            sent: records.len(),
+            resent: took.clone().filter(|took| *took > RESENT).count(),
+            slowest: took.max().unwrap_or_default(),
+        }
+    }
+}
+
+impl fmt::Display for Slowness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            sent,
+            resent,
+            slowest,
+        } = self;
+        write!(
+            f,
+            "{resent} of {sent} requests took longer than {RESENT:?}, the slowest one {slowest:.1?}"
+        )
+    }
+}
+
 /// A client that sends a request every interval until stopped, regardless of earlier ones. Dropping it stops it.
 #[derive(Debug)]
 pub struct Traffic {
@@ -237,4 +278,33 @@ async fn send_all(
         while open.try_join_next().is_some() {}
     }
     while open.join_next().await.is_some() {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_lost_its_first_syn_is_counted() {
+        let record = |millis| Record {
+            at: Instant::now(),
+            took: Duration::from_millis(millis),
+            outcome: Ok(String::new()),
+        };
+        assert_eq!(Slowness::of(&[]), Slowness::default());
+        let slowness = Slowness::of(&[record(3), record(1_004), record(900)]);
+        let (sent, resent, slowest) = (3, 1, Duration::from_millis(1_004));
+        assert_eq!(
+            slowness,
+            Slowness {
+                sent,
+                resent,
+                slowest
+            }
+        );
+        assert_eq!(
+            slowness.to_string(),
+            "1 of 3 requests took longer than 900ms, the slowest one 1.0s"
+        );
+    }
 }

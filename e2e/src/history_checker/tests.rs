@@ -80,3 +80,46 @@ fn an_address_that_changes_or_goes_is_named() {
     seen.lb(&lb("a", None));
     assert_eq!(seen.moved.len(), 2, "{:?}", seen.moved);
 }
+
+/// A LoadBalancer that names a group.
+fn of_group(name: &str, group: &str, ip: Option<&str>) -> LoadBalancer {
+    let mut lb = lb(name, ip);
+    let annotation = (keys::ANNOTATION_PRIMARY.to_owned(), group.to_owned());
+    lb.metadata.annotations = Some([annotation].into());
+    lb
+}
+
+#[test]
+fn those_of_a_group_have_one_address() {
+    let mut seen = Seen::default();
+    seen.lb(&lb("a", Some("10.0.0.2")));
+    seen.record(&record("Bound", "a"));
+    seen.lb(&lb("b", Some("10.0.0.3")));
+    // It asks to join, and does.
+    seen.lb(&of_group("b", "a", Some("10.0.0.3")));
+    seen.lb(&of_group("b", "a", Some("10.0.0.2")));
+    // The address is handed over.
+    seen.forget("a");
+    let mut of_b = record("Bound", "b");
+    let annotation = (keys::ANNOTATION_PRIMARY.to_owned(), "a".to_owned());
+    of_b.metadata.annotations = Some([annotation].into());
+    seen.record(&of_b);
+    assert_eq!(seen.shared_addresses, Vec::<String>::new());
+    // It asks to leave, and has the address until it does.
+    seen.lb(&of_group("c", "a", Some("10.0.0.2")));
+    seen.lb(&lb("b", Some("10.0.0.2")));
+    seen.lb(&lb("b", Some("10.0.0.4")));
+    assert_eq!(seen.shared_addresses, Vec::<String>::new());
+    assert_eq!(seen.moved, Vec::<String>::new());
+    // Without asking for it.
+    seen.lb(&lb("b", Some("10.0.0.5")));
+    assert_eq!(seen.moved.len(), 1, "{:?}", seen.moved);
+    seen.lb(&lb("b", Some("10.0.0.2")));
+    seen.record(&record("Bound", "c"));
+    assert_eq!(
+        seen.shared_addresses.len(),
+        2,
+        "{:?}",
+        seen.shared_addresses
+    );
+}

@@ -1,12 +1,13 @@
-//! The plan of a round, derived from its seed: LoadBalancers that are created, deleted and recreated, and the times of
-//! the kills.
+//! The plan of a round, derived from its seed: LoadBalancers that are created, deleted and recreated, some of which share an
+//! address or request one, and the times of the kills.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
+use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::lives::{Life, Step, below};
+use harvester_lb_e2e::lives::{Life, Step, below, member};
 use harvester_lb_fixtures::{cluster_spec, vm_spec};
 use serde_json::{Value, json};
 
@@ -15,6 +16,12 @@ const CLUSTER: usize = 460;
 const VM: usize = 20;
 /// Every fourth name requests an address of the pool that is too small.
 const TIGHT: usize = 4;
+/// Groups that share an address, of VM type, and of cluster type; their members.
+const VM_GROUPS: usize = 4;
+const CLUSTER_GROUPS: usize = 2;
+const MEMBERS: u8 = 4;
+/// Names that request a certain address; two request the same one.
+const REQUESTING: usize = 8;
 /// Time in which the names start.
 const BEGIN: u64 = 2_000;
 
@@ -91,8 +98,11 @@ pub fn round(mode: Mode, seed: u64) -> Round {
         .collect::<Vec<_>>();
     let vms = (0..VM).map(|n| life(&mut rng, mode, 'v', n, vm_spec("web")));
     let vms = vms.collect();
+    let groups = groups(&mut rng, mode);
+    let requesting = (0..REQUESTING).map(|n| requesting(&mut rng, mode, n));
+    let requesting = requesting.collect();
     Round {
-        lives: [lives, vms].concat(),
+        lives: [lives, vms, groups, requesting].concat(),
         kills,
         standby,
         same_pod,
@@ -127,12 +137,53 @@ fn kill(rng: &mut fastrand::Rng, number: usize) -> (Duration, Duration) {
 }
 
 fn life(rng: &mut fastrand::Rng, mode: Mode, kind: char, number: usize, mut spec: Value) -> Life {
-    let pool = if number % TIGHT == TIGHT - 1 {
-        "tight"
-    } else {
-        "wide"
-    };
-    spec["ipPool"] = json!(format!("{}-{pool}", mode.name()));
+    let is_tight = number % TIGHT == TIGHT - 1;
+    spec["ipPool"] = json!(pool(mode, is_tight));
+    Life {
+        name: format!("{kind}{number}"),
+        spec,
+        annotations: json!({}),
+        steps: steps(rng, mode),
+    }
+}
+
+fn pool(mode: Mode, is_tight: bool) -> String {
+    let size = if is_tight { "tight" } else { "wide" };
+    format!("{}-{size}", mode.name())
+}
+
+/// Members of groups. The last one of each leaves and joins (SHR-7), the others name the group for good.
+fn groups(rng: &mut fastrand::Rng, mode: Mode) -> Vec<Life> {
+    let mut lives = Vec::new();
+    for group in 0..VM_GROUPS + CLUSTER_GROUPS {
+        let is_vm = group < VM_GROUPS;
+        let of = format!("g{group}");
+        for number in 0..MEMBERS {
+            let mut life = member(&of, number, is_vm);
+            life.spec["ipPool"] = json!(pool(mode, false));
+            life.steps = steps(rng, mode);
+            if number == MEMBERS - 1 {
+                for group in [None, Some(of.clone())] {
+                    let wait = Step::Wait(below(rng, 1_000));
+                    life.steps.extend([wait, Step::Share(group)]);
+                }
+            }
+            lives.push(life);
+        }
+    }
+    lives
+}
+
+/// One that requests an address of the pool that is wide enough.
+fn requesting(rng: &mut fastrand::Rng, mode: Mode, number: usize) -> Life {
+    let address = format!("10.80.3.{}", 100 + number / 2);
+    Life {
+        annotations: json!({keys::ANNOTATION_REQUESTED_ADDRESS: address}),
+        ..life(rng, mode, 'r', number * TIGHT, cluster_spec())
+    }
+}
+
+fn steps(rng: &mut fastrand::Rng, mode: Mode) -> Vec<Step> {
     let mut steps = vec![Step::Wait(below(rng, BEGIN))];
     match mode {
         Mode::Random => random(rng, &mut steps),
@@ -151,11 +202,7 @@ fn life(rng: &mut fastrand::Rng, mode: Mode, kind: char, number: usize, mut spec
             }
         }
     }
-    Life {
-        name: format!("{kind}{number}"),
-        spec,
-        steps,
-    }
+    steps
 }
 
 /// Of ten names three are idle and six are left in the end, so that a round creates about 500 LoadBalancers,

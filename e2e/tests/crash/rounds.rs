@@ -10,7 +10,7 @@ use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::lives::live;
 use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
-use harvester_lb_e2e::quiet::{audited_full, reset};
+use harvester_lb_e2e::quiet::{audited_with_waiting, reset};
 use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
@@ -164,7 +164,8 @@ impl Stage {
         let over = Instant::now();
         let pools = ["wide", "tight"].map(|pool| format!("{ns}-{pool}"));
         let leader = leader(&world, nodes).await?;
-        let found = audited_full(&world, leader, &pools.each_ref().map(String::as_str)).await?;
+        let found =
+            audited_with_waiting(&world, leader, &pools.each_ref().map(String::as_str)).await?;
         let findings = self.history.findings(&world).await?;
         ensure!(findings.is_empty(), "{findings:#?}");
         // The same object has the same address.
@@ -203,11 +204,12 @@ impl Stage {
         Ok(())
     }
 
-    /// Name and address of each load balancer, by uid.
+    /// Name and address of each load balancer, by uid. Not of those that share an address or request one: theirs may change.
     async fn addresses(&self) -> anyhow::Result<BTreeMap<String, (String, Option<String>)>> {
         let all = self.world.lbs(self.mode.name());
         let all = all.list(&ListParams::default()).await?;
-        let addresses = all.iter().map(|lb| {
+        let plain = all.iter().filter(|lb| lb.annotations().is_empty());
+        let addresses = plain.map(|lb| {
             let uid = lb.uid().unwrap_or_default();
             (uid, (lb.name_any(), allocated(lb)))
         });

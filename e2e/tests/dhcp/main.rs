@@ -1,5 +1,8 @@
-//! The DHCP process on a real control plane, with real DHCP servers: leases, renewal, kills, release, changes of the mode
-//! (DHC-1 to DHC-6). But in [`networks`] and [`versions`] the operator does not run: what it does with a record, the tests do in its place.
+//! The DHCP process on a real control plane, with real DHCP servers: leases, renewal, kills, release, refusals, changes of the mode
+//! (DHC-1 to DHC-6). But in [`networks`], [`refused`] and [`versions`] the operator does not run: what it does with a record, the tests do
+//! in its place.
+//!
+//! On Harvester's definitions of LoadBalancer and IPPool, `HLB_DEFINITIONS=own` on ours (API-1).
 #![allow(
     clippy::unwrap_used,
     clippy::print_stderr,
@@ -9,12 +12,15 @@
 )]
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use harvester_lb_e2e::{audited_cluster_options, run, tests};
+use harvester_lb_e2e::leases::definitions::Whose;
+use harvester_lb_e2e::{World, audited_cluster_options, run, tests};
 
 mod leases;
 mod modes;
 mod networks;
+mod refused;
 mod servers;
 mod versions;
 
@@ -32,17 +38,25 @@ use modes::{
     section_1_each_right_of_the_dhcp_process_is_used,
 };
 use networks::dhc_1_a_lease_on_another_network_of_the_hosts;
+use refused::dhc_3_the_service_ends_when_the_server_refuses_the_renewal;
 use servers::{
     dhc_1_a_reservation_by_hardware_address,
     dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server,
 };
 use versions::ipa_9_the_version_before_leads_in_turn;
 
+const DEFINITIONS: Whose = Whose::Harvester;
+
+async fn api_1_the_definitions_stay_to_the_end(world: Arc<World>) -> anyhow::Result<()> {
+    DEFINITIONS.are_stored(&world).await
+}
+
 fn main() -> ExitCode {
     let tests = tests![
         dhc_1_a_lease_is_recorded,
         dhc_2_killed_and_restarted_it_keeps_its_address,
         dhc_3_an_interface_that_is_down_for_a_while,
+        dhc_3_the_service_ends_when_the_server_refuses_the_renewal,
         dhc_4_a_deleted_load_balancer_gives_its_lease_back,
         dhc_4_nothing_is_given_back_while_a_service_has_the_address,
         dhc_4_what_went_while_the_process_was_down,
@@ -57,6 +71,7 @@ fn main() -> ExitCode {
         section_1_a_lease_needs_net_raw_alone,
         section_1_each_right_of_the_dhcp_process_is_used,
         ipa_9_the_version_before_leads_in_turn,
+        api_1_the_definitions_stay_to_the_end,
     ];
     // One DHCP server and one DHCP process at a time.
     let servers = ["dnsmasq", "kea-dhcp4"];
@@ -64,7 +79,7 @@ fn main() -> ExitCode {
         audited_cluster_options(),
         &servers,
         1,
-        |_| Box::pin(async { Ok(()) }),
+        |world| Box::pin(async move { DEFINITIONS.apply(&world).await }),
         tests,
     )
 }

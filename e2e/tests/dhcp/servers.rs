@@ -1,22 +1,39 @@
 //! What a DHCP server does to one lease: renewals, an absence, reservations (DHC-1, DHC-2).
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, Phase};
 use harvester_lb_e2e::World;
-use harvester_lb_testkit::{Dhcp, lan};
+use harvester_lb_testkit::{Dhcp, eventually, lan};
 use jiff::Timestamp;
 use serde_json::json;
 
 use harvester_lb_e2e::leases::{
     LIFETIME, NODE, SERVERS, address, bound, clients, delete, dnsmasq_with, given_back, held,
-    in_state, kinds, lasting, lease, leased, leased_spec, no_record, phase, record_until, set,
-    start,
+    in_state, kinds, lasting, lease, leased, leased_spec, no_record, phase, record_name,
+    record_until, set, start,
 };
 
 /// A hardware address that a server knows.
 const RESERVED: &str = "02:00:5e:10:00:2a";
+
+const RANGE: RangeInclusive<u8> = 230..=232;
+/// How long Kea leases here, those of dnsmasq last for [`LIFETIME`]. The REQUEST at T2 is lost; half of what the lease has left then passes
+/// until the next one.
+const SHORT: Duration = Duration::from_secs(24);
+
+/// T1 is after 4 s, T2 after 6 s.
+async fn server(world: &World, kind: &str) -> anyhow::Result<Dhcp> {
+    if kind == "kea" {
+        let (first, last) = (lan(*RANGE.start()), lan(*RANGE.end()));
+        let times = json!({"renew-timer": 4, "rebind-timer": 6});
+        return Dhcp::kea_with(&world.cluster, first, last, SHORT, &times).await;
+    }
+    lasting(world, kind, &RANGE, Some((4, 6))).await
+}
 
 fn expiry(record: &IPAllocation) -> anyhow::Result<Timestamp> {
     let expires_at = lease(record).expires_at.context("no expiry")?;
@@ -38,7 +55,7 @@ pub async fn dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server(
 async fn renewed(world: &World, kind: &str) -> anyhow::Result<()> {
     let ns = format!("renewed-{kind}");
     set(world, &ns).await?;
-    let server = lasting(world, kind, &(230..=232), Some((4, 6))).await?;
+    let mut server = server(world, kind).await?;
     let process = start(world, "builtin").await?;
     let lb = leased(world, &ns, "web").await?;
     let first = phase(world, &lb, Phase::Bound).await?;
@@ -63,12 +80,16 @@ async fn renewed(world: &World, kind: &str) -> anyhow::Result<()> {
         before = expiry(&renewed)?;
     }
 
-    // Nobody answers until after T2.
-    server.process().stop()?;
+    // There is no server until after T2, then one with its lease file.
+    server.process().kill9()?;
     in_state(world, NODE, "rebinding", 1).await?;
-    server.process().cont()?;
-    let rebound = record_until(world, &lb, "renewed after T2", |record| {
-        !is_same(record) || expiry(record).is_ok_and(|expiry| expiry > before)
+    let before = expiry(&phase(world, &lb, Phase::Bound).await?)?;
+    server.restart(&world.cluster).await?;
+    let name = record_name(&lb);
+    let rebound = eventually("renewed after T2", LIFETIME, || async {
+        let record = world.records().get(&name).await?;
+        let is_renewed = !is_same(&record) || expiry(&record)? > before;
+        Ok(is_renewed.then_some(record))
     })
     .await?;
     ensure!(
@@ -81,7 +102,7 @@ async fn renewed(world: &World, kind: &str) -> anyhow::Result<()> {
     let events = world.events(&ns, "LoadBalancer", "web").await?;
     ensure!(events.len() == 1, "{events:?}");
     ensure!(
-        held(&server, &(230..=232)) == [address(&first)?],
+        held(&server, &RANGE) == [address(&first)?],
         "{}",
         server.leases()
     );

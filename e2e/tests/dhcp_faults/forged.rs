@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
@@ -12,11 +12,12 @@ use harvester_lb_testkit::{Dhcp, GATEWAY, eventually, lan};
 
 use crate::malformed::{malformed, nonsense};
 use crate::wire::{
-    ACK, Filter, Forged, IMPOSTOR, Impostor, NAK, NO_REPLIES, OFFER, asked, hardware, last_xid,
+    ACK, DISCOVER, Forged, IMPOSTOR, Impostor, NAK, OFFER, REQUEST, asked, hardware, last_xid,
     seconds, server,
 };
+use harvester_lb_e2e::leases::filter::{Filter, NO_REPLIES};
 use harvester_lb_e2e::leases::{
-    EARLY, NODE, address, delete, dnsmasq_with, given_back, in_state, lease, leased, no_record,
+    NODE, SERVERS, address, delete, given_back, in_state, kinds, lasting, lease, leased, no_record,
     phase, record_name, record_until, set, start,
 };
 
@@ -73,8 +74,8 @@ async fn unchanged(world: &World, lb: &LoadBalancer, had: Ipv4Addr) -> anyhow::R
 }
 
 /// The transaction id of the message of this kind that comes to the server after so many messages.
-async fn xid_after(server: &Dhcp, before: usize, kind: &str) -> anyhow::Result<u32> {
-    eventually(kind, SOON, || async {
+async fn xid_after(server: &Dhcp, before: usize, kind: [&str; 2]) -> anyhow::Result<u32> {
+    eventually(kind[0], SOON, || async {
         let log = server.process().log();
         (asked(&log) > before)
             .then(|| last_xid(&log, kind))
@@ -99,38 +100,48 @@ async fn malformed_ignored(
     Ok(())
 }
 
+/// Beside dnsmasq, and in the soak beside Kea.
 pub async fn dhc_3_what_no_server_has_sent_is_ignored(world: Arc<World>) -> anyhow::Result<()> {
-    set(&world, "forged").await?;
+    for kind in SERVERS.into_iter().take(kinds()) {
+        forged(&world, kind)
+            .await
+            .with_context(|| kind.to_owned())?;
+    }
+    Ok(())
+}
+
+async fn forged(world: &World, kind: &str) -> anyhow::Result<()> {
+    let ns = format!("forged-{kind}");
+    set(world, &ns).await?;
     // After T1 one REQUEST is sent, and the next one half of the time until T2 later.
-    let flags = [EARLY, "--dhcp-option=59,100"];
-    let dnsmasq = dnsmasq_with(&world, &(207..=208), &flags).await?;
-    let process = start(&world, "builtin").await?;
-    let silence = Filter::set(&world, NO_REPLIES)?;
-    let before = asked(&dnsmasq.process().log());
-    let lb = leased(&world, "forged", "web").await?;
-    in_state(&world, NODE, "selecting", 1).await?;
-    let record = phase(&world, &lb, Phase::Pending).await?;
-    let impostor = Impostor::open(&world)?;
+    let real = lasting(world, kind, &(207..=208), Some((4, 100))).await?;
+    let process = start(world, "builtin").await?;
+    let silence = Filter::set(world, NO_REPLIES)?;
+    let before = asked(&real.process().log());
+    let lb = leased(world, &ns, "web").await?;
+    in_state(world, NODE, "selecting", 1).await?;
+    let record = phase(world, &lb, Phase::Pending).await?;
+    let impostor = Impostor::open(world)?;
     let reply = Forged {
         kind: OFFER,
-        xid: xid_after(&dnsmasq, before, "DHCPDISCOVER(").await?,
+        xid: xid_after(&real, before, DISCOVER).await?,
         hardware: hardware(&lease(&record).hardware_address)?,
         address: lan(208),
         options: [server(GATEWAY), seconds(3_600)].concat(),
     };
-    malformed_ignored(&world, &impostor, &reply).await?;
-    in_state(&world, NODE, "selecting", 1).await?;
+    malformed_ignored(world, &impostor, &reply).await?;
+    in_state(world, NODE, "selecting", 1).await?;
     drop(silence);
 
-    let record = phase(&world, &lb, Phase::Bound).await?;
+    let record = phase(world, &lb, Phase::Bound).await?;
     let had = address(&record)?;
-    in_state(&world, NODE, "bound", 1).await?;
-    let before = asked(&dnsmasq.process().log());
-    let silence = Filter::set(&world, NO_REPLIES)?;
-    in_state(&world, NODE, "renewing", 1).await?;
+    in_state(world, NODE, "bound", 1).await?;
+    let before = asked(&real.process().log());
+    let silence = Filter::set(world, NO_REPLIES)?;
+    in_state(world, NODE, "renewing", 1).await?;
     let ack = Forged {
         kind: ACK,
-        xid: xid_after(&dnsmasq, before, "DHCPREQUEST(").await?,
+        xid: xid_after(&real, before, REQUEST).await?,
         address: had,
         ..reply
     };
@@ -144,12 +155,12 @@ pub async fn dhc_3_what_no_server_has_sent_is_ignored(world: Arc<World>) -> anyh
     };
     // Nobody has asked for these.
     let unknown = [ACK, NAK, OFFER].map(|kind| to_others(of_kind(kind)).bytes());
-    each_ignored(&world, &impostor, "unknown", &unknown).await?;
+    each_ignored(world, &impostor, "unknown", &unknown).await?;
     let mut elsewhere = ack.clone();
     elsewhere.hardware[5] ^= 1;
-    each_ignored(&world, &impostor, "unknown", &[elsewhere.bytes()]).await?;
+    each_ignored(world, &impostor, "unknown", &[elsewhere.bytes()]).await?;
     // With the transaction id that the client waits for.
-    malformed_ignored(&world, &impostor, &ack).await?;
+    malformed_ignored(world, &impostor, &ack).await?;
     let other_id = [61, 3, 0, 1, 2].to_vec();
     let lasting = seconds(3_600);
     let cases = [
@@ -175,22 +186,22 @@ pub async fn dhc_3_what_no_server_has_sent_is_ignored(world: Arc<World>) -> anyh
         ),
     ];
     for (reason, forged) in cases {
-        each_ignored(&world, &impostor, reason, &[forged.bytes()]).await?;
+        each_ignored(world, &impostor, reason, &[forged.bytes()]).await?;
     }
-    unchanged(&world, &lb, had).await?;
-    in_state(&world, NODE, "renewing", 1).await?;
+    unchanged(world, &lb, had).await?;
+    in_state(world, NODE, "renewing", 1).await?;
 
     // With nothing wrong about it, it is heeded: the others did arrive. It shortens the lease, which its server then renews.
     impostor.send(&ack.with(&[server(GATEWAY), seconds(10)]).bytes())?;
-    in_state(&world, NODE, "bound", 1).await?;
+    in_state(world, NODE, "bound", 1).await?;
     drop(silence);
-    record_until(&world, &lb, "renewed", |renewed| {
+    record_until(world, &lb, "renewed", |renewed| {
         lease(renewed).expires_at > lease(&record).expires_at
     })
     .await?;
-    unchanged(&world, &lb, had).await?;
-    delete(&world, &lb).await?;
-    no_record(&world, &lb).await?;
-    given_back(&dnsmasq, had).await?;
+    unchanged(world, &lb, had).await?;
+    delete(world, &lb).await?;
+    no_record(world, &lb).await?;
+    given_back(&real, had).await?;
     process.kill9()
 }

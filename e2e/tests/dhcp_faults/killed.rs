@@ -1,4 +1,4 @@
-//! The DHCP process is killed in each state of its clients; it is restarted, or a standby takes over (DHC-2, DHC-4).
+//! The DHCP process is killed in each state of its clients; it is restarted, or a standby takes over (DHC-2, DHC-4, DHC-5).
 
 use std::net::Ipv4Addr;
 use std::ops::RangeInclusive;
@@ -9,11 +9,12 @@ use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::world::SOON;
-use harvester_lb_testkit::{Dhcp, eventually};
+use harvester_lb_testkit::{Dhcp, eventually, lan};
 use serde_json::json;
 
 use crate::group::{Group, Program};
-use crate::wire::{Filter, NO_ACKS, NO_REPLIES, asked};
+use crate::wire::asked;
+use harvester_lb_e2e::leases::filter::{Filter, NO_ACKS, NO_REPLIES};
 use harvester_lb_e2e::leases::{
     SERVERS, address, bound, confirmed, delete, held, lasting, lease, leased, no_record, phase,
     record_until, serve, set, unserve,
@@ -168,7 +169,8 @@ pub async fn dhc_2_killed_while_the_server_is_away(world: Arc<World>) -> anyhow:
     Ok(())
 }
 
-/// After T1 and after T2, when nobody renews the lease.
+/// After T1 and after T2, when nobody renews the lease; and the next one too, before anybody confirms it. After T2 the server has ended,
+/// and starts again with its lease file.
 async fn killed_while_the_server_is_away(
     world: &World,
     ns: &str,
@@ -176,21 +178,96 @@ async fn killed_while_the_server_is_away(
 ) -> anyhow::Result<()> {
     set(world, ns).await?;
     let range = 225..=229;
-    let server = lasting(world, kind, &range, Some((4, 7))).await?;
+    let mut server = lasting(world, kind, &range, Some((4, 7))).await?;
     let mut group = Group::start(world, Program::Dhcp).await?;
     let lb = leased(world, ns, "web").await?;
     let had = bound(world, &lb).await?;
-    for state in ["renewing", "rebinding"] {
+    for (state, ends) in [("renewing", false), ("rebinding", true)] {
         group.stand_by().await?;
-        server.process().stop()?;
+        if ends {
+            server.process().kill9()?;
+        } else {
+            server.process().stop()?;
+        }
         group.in_state(state, 1).await?;
         let before = phase(world, &lb, Phase::Bound).await?;
         group.kill().await?;
         group.in_state("rebooting", 1).await?;
-        server.process().cont()?;
+        // Restarted, or with a standby.
+        if ends {
+            group.stand_by().await?;
+        }
+        group.kill().await?;
+        group.in_state("rebooting", 1).await?;
+        let now = phase(world, &lb, Phase::Bound).await?;
+        ensure!(now.spec == before.spec, "{:?}", now.spec);
+        if ends {
+            server.restart(&world.cluster).await?;
+        } else {
+            server.process().cont()?;
+        }
         confirmed(world, &lb, &before).await?;
         group.in_state("bound", 1).await?;
         exactly(&server, &range, vec![had])?;
     }
     none_left(world, &server, &range, &[&lb]).await
+}
+
+pub async fn dhc_2_killed_after_a_decline(world: Arc<World>) -> anyhow::Result<()> {
+    for (number, (ns, kind)) in rounds("declined", "dnsmasq").enumerate() {
+        // Each kind of server with both.
+        let has_standby = number % 4 > 1;
+        let done = killed_after_a_decline(&world, (&ns, kind), has_standby).await;
+        done.context(kind)?;
+    }
+    Ok(())
+}
+
+/// Gives addresses to a host of the LAN, or takes them away.
+fn host(world: &World, verb: &str, addresses: &[Ipv4Addr]) -> anyhow::Result<()> {
+    let commands: Vec<String> = addresses
+        .iter()
+        .map(|it| format!("address {verb} {it}/24 dev eth0"))
+        .collect();
+    world.cluster.ip("client", &commands.join("\n"))
+}
+
+/// Waits until an address was declined.
+async fn declined(world: &World, ns: &str) -> anyhow::Result<Ipv4Addr> {
+    eventually("declined", SOON, || async {
+        let mut events = world.events(ns, "LoadBalancer", "web").await?.into_iter();
+        let event = events.find_map(|it| Some(it.strip_prefix("LeaseDeclined: ")?.to_owned()));
+        let event = event.context("no Event")?;
+        let mut words = event.split_whitespace();
+        Ok(words.find_map(|word| word.parse::<Ipv4Addr>().ok()))
+    })
+    .await
+}
+
+/// In the pause before the next DISCOVER, of which the next process does not know (DHC-5). A host has all addresses at first.
+async fn killed_after_a_decline(
+    world: &World,
+    (ns, kind): (&str, &str),
+    has_standby: bool,
+) -> anyhow::Result<()> {
+    set(world, ns).await?;
+    let range = 244..=249;
+    let all: Vec<Ipv4Addr> = range.clone().map(lan).collect();
+    host(world, "add", &all)?;
+    let server = lasting(world, kind, &range, None).await?;
+    let mut group = Group::start(world, Program::Dhcp).await?;
+    if has_standby {
+        group.stand_by().await?;
+    }
+    let lb = leased(world, ns, "web").await?;
+    let of_host = declined(world, ns).await?;
+    let (kept, free): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| *it == of_host);
+    host(world, "del", &free)?;
+    group.in_state("init", 1).await?;
+    group.kill().await?;
+    let got = bound(world, &lb).await?;
+    ensure!(got != of_host, "{got} is the host's");
+    exactly(&server, &range, vec![got])?;
+    none_left(world, &server, &range, &[&lb]).await?;
+    host(world, "del", &kept)
 }

@@ -11,7 +11,8 @@ use jiff::Timestamp;
 
 use crate::group::{Group, Program};
 use crate::killed::{exactly, none_left};
-use crate::wire::{Filter, NO_ACKS, NO_REPLIES, asked};
+use crate::wire::asked;
+use harvester_lb_e2e::leases::filter::{Filter, NO_ACKS, NO_REPLIES};
 use harvester_lb_e2e::leases::{EARLY, bound, confirmed, dnsmasq_with, lease, leased, phase, set};
 
 /// While one client has a lease, and the server has leased another one that its client does not know of.
@@ -48,7 +49,7 @@ pub async fn dhc_2_a_leader_that_ends_hands_its_leases_over(
 }
 
 /// Whether T1 of a recorded lease has passed.
-fn is_due(record: &IPAllocation) -> anyhow::Result<bool> {
+pub fn is_due(record: &IPAllocation) -> anyhow::Result<bool> {
     let renew_at = lease(record).renew_at.context("no T1")?;
     Ok(renew_at.parse::<Timestamp>()? < Timestamp::now())
 }

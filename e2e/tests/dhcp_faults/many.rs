@@ -19,7 +19,8 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::json;
 
-use crate::wire::{Filter, LOSS, asked};
+use crate::wire::asked;
+use harvester_lb_e2e::leases::filter::{Filter, LOSS};
 use harvester_lb_e2e::leases::{
     NODE, address, bound, counter, delete, dnsmasq, held, lease, leased, no_record, phase,
     record_name, server_of, set, start,

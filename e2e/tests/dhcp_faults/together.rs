@@ -15,7 +15,7 @@ use serde_json::json;
 
 use crate::group::{Group, Program};
 use crate::killed::{SOAK, exactly, none_left};
-use crate::wire::{Filter, NO_REPLIES};
+use harvester_lb_e2e::leases::filter::{Filter, NO_REPLIES};
 use harvester_lb_e2e::leases::operator::{served, unserved};
 use harvester_lb_e2e::leases::{confirmed, delete, held, leased, no_record, phase, set};
 
@@ -40,7 +40,9 @@ struct Round<'a> {
     server: Dhcp,
     operators: Group<'a>,
     dhcp: Group<'a>,
-    random: fastrand::Rng,
+    /// Whether a standby takes over at the next kill of the operator, instead of a restart: at every other one, and in the next round at
+    /// the others.
+    has_standby: bool,
 }
 
 async fn round(world: &World, seed: u64) -> anyhow::Result<()> {
@@ -57,7 +59,7 @@ async fn round(world: &World, seed: u64) -> anyhow::Result<()> {
         server: Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &early).await?,
         operators: Group::start(world, Program::Operator).await?,
         dhcp: Group::start(world, Program::Dhcp).await?,
-        random: fastrand::Rng::with_seed(seed),
+        has_standby: seed.is_multiple_of(2),
     };
     let lived = round.life().await;
     let lb = lived
@@ -78,9 +80,10 @@ impl Round<'_> {
 
     /// Decides who leads next. Called before the state of the kill, which does not wait.
     async fn prepare(&mut self) -> anyhow::Result<()> {
-        if self.random.bool() {
+        if self.has_standby {
             self.operators.stand_by().await?;
         }
+        self.has_standby = !self.has_standby;
         Ok(())
     }
 

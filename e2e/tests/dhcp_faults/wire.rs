@@ -1,4 +1,4 @@
-//! Faults of the LAN: rules of the packet filter of its bridge, and messages that no server has sent.
+//! Messages on the LAN: those of clients, by the logs of the servers, and those that no server has sent.
 
 use std::net::{Ipv4Addr, UdpSocket};
 
@@ -6,66 +6,32 @@ use anyhow::Context;
 use harvester_lb_e2e::World;
 use harvester_lb_testkit::lan;
 
-/// A rule: servers do not answer.
-pub const NO_REPLIES: &str = "udp sport 67 ip saddr 192.168.100.1 drop";
-/// A rule: what dnsmasq acknowledges is not known to the client. Its option 53 is the first one.
-pub const NO_ACKS: &str = "udp sport 67 @th,1984,24 0x350105 drop";
-/// A rule: no client asks for a new lease. Option 53 is the first one of a client.
-pub const NO_DISCOVERS: &str = "udp dport 67 @th,1984,24 0x350101 drop";
-/// Rules: three of ten frames are lost between gw and node1, whose ports have these names.
-pub const LOSS: &str = "iifname \"p1-11\" oifname \"p1-1\" numgen random mod 10 < 3 drop
-iifname \"p1-1\" oifname \"p1-11\" numgen random mod 10 < 3 drop";
+/// A message of a client in the log of a server: dnsmasq has the message, Kea the answer to one that is granted.
+pub const DISCOVER: [&str; 2] = ["DHCPDISCOVER(", "DHCP4_LEASE_ADVERT "];
+pub const REQUEST: [&str; 2] = ["DHCPREQUEST(", "DHCP4_LEASE_ALLOC "];
+const RELEASE: [&str; 1] = ["DHCPRELEASE("];
 
-/// A rule at the bridge of the LAN, which each message between client and server passes. Dropping it ends it.
-pub struct Filter<'a>(&'a World);
-
-impl<'a> Filter<'a> {
-    /// Sets the only rules, one a line.
-    pub fn set(world: &'a World, rule: &str) -> anyhow::Result<Self> {
-        load(
-            world,
-            &format!(
-                "table bridge dhcp {{\nchain wire {{\ntype filter hook forward priority 0\n{rule}\n}}\n}}\n"
-            ),
-        )?;
-        Ok(Self(world))
-    }
+/// Whether a line of the log of a server has a message.
+fn has(line: &str, message: &[&str]) -> bool {
+    message.iter().any(|text| line.contains(text))
 }
 
-impl Drop for Filter<'_> {
-    fn drop(&mut self) {
-        // Without it, what follows fails.
-        let _ = load(self.0, "");
-    }
-}
-
-/// Replaces the rules.
-fn load(world: &World, rules: &str) -> anyhow::Result<()> {
-    let none = "table bridge dhcp\ndelete table bridge dhcp\n";
-    world.cluster.netns("lan")?.nft(&format!("{none}{rules}"))
-}
-
-/// The transaction id of the last message of a kind in the log of dnsmasq, such as `DHCPREQUEST(`.
-pub fn last_xid(log: &str, kind: &str) -> anyhow::Result<u32> {
-    let line = log.lines().rfind(|line| line.contains(kind));
-    let line = line.with_context(|| format!("no {kind}"))?;
+/// The transaction id of the last message of a kind in the log of a server, in decimal digits of dnsmasq, as `tid=0x1a2b` of Kea.
+pub fn last_xid(log: &str, kind: [&str; 2]) -> anyhow::Result<u32> {
+    let line = log.lines().rfind(|line| has(line, &kind));
+    let line = line.with_context(|| format!("no {kind:?}"))?;
     let mut words = line.split_whitespace();
-    words
-        .find_map(|word| word.parse().ok())
-        .with_context(|| format!("no transaction id in {line:?}"))
+    let xid = words.find_map(|word| match word.strip_prefix("tid=0x") {
+        Some(digits) => u32::from_str_radix(digits.trim_end_matches([':', ',']), 16).ok(),
+        None => word.parse().ok(),
+    });
+    xid.with_context(|| format!("no transaction id in {line:?}"))
 }
 
 /// Number of messages of clients in the log of a server. Kea's has those alone that are granted, by their answers.
 pub fn asked(log: &str) -> usize {
-    let messages = [
-        "DHCPDISCOVER(",
-        "DHCPREQUEST(",
-        "DHCPRELEASE(",
-        "DHCP4_LEASE_ADVERT ",
-        "DHCP4_LEASE_ALLOC ",
-    ];
-    let is_asked = |line: &&str| messages.iter().any(|message| line.contains(message));
-    log.lines().filter(is_asked).count()
+    let messages = [&DISCOVER[..], &REQUEST, &RELEASE].concat();
+    log.lines().filter(|line| has(line, &messages)).count()
 }
 
 /// A host of the LAN, `client`, that sends as a DHCP server would.

@@ -11,9 +11,9 @@ use harvester_lb_audit::Report;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::history_checker::HistoryChecker;
-use harvester_lb_e2e::lives::{Life, Step, below, live};
+use harvester_lb_e2e::lives::{Life, Step, below, live, member};
 use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
-use harvester_lb_e2e::quiet::{audited_full, reset};
+use harvester_lb_e2e::quiet::{audited_with_waiting, reset};
 use harvester_lb_e2e::seeds::Rounds;
 use harvester_lb_e2e::supervised::Supervised;
 use harvester_lb_e2e::world::QUICK_LEASE;
@@ -33,6 +33,9 @@ const SOAK: u64 = 100;
 /// Names of cluster type, and of VM type.
 const CLUSTER: usize = 400;
 const VM: usize = 24;
+/// Groups that share an address, the even ones of VM type; their members.
+const GROUPS: usize = 8;
+const MEMBERS: u8 = 3;
 /// Addresses: about as many as names at the end of a round, so that some wait in the middle and take freed ones.
 const ADDRESSES: usize = 250;
 
@@ -52,9 +55,12 @@ impl Round {
     fn new(seed: u64) -> Self {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut lives = |within| {
-            (0..CLUSTER + VM)
-                .map(|n| life(&mut rng, n, within))
-                .collect()
+            let alone = (0..CLUSTER + VM).map(|n| life(&mut rng, n, within));
+            let mut lives = alone.collect::<Vec<_>>();
+            for group in 0..GROUPS {
+                lives.extend((0..MEMBERS).map(|n| member_life(&mut rng, (group, n), within)));
+            }
+            lives
         };
         Self {
             first: lives(300),
@@ -71,19 +77,30 @@ fn life(rng: &mut fastrand::Rng, number: usize, within: u64) -> Life {
     } else {
         ('v', vm_spec("web"))
     };
-    let spec = with(spec, json!({"ipPool": NS}));
+    Life {
+        name: format!("{kind}{number}"),
+        spec: with(spec, json!({"ipPool": NS})),
+        annotations: json!({}),
+        steps: steps(rng, within),
+    }
+}
+
+/// Of a member of a group; the first one has its name.
+fn member_life(rng: &mut fastrand::Rng, (group, number): (usize, u8), within: u64) -> Life {
+    let mut life = member(&format!("g{group}"), number, group.is_multiple_of(2));
+    life.spec["ipPool"] = json!(NS);
+    life.steps = steps(rng, within);
+    life
+}
+
+fn steps(rng: &mut fastrand::Rng, within: u64) -> Vec<Step> {
     let begin = Step::Wait(below(rng, within));
     let soon = Step::Wait(below(rng, 300));
-    let steps = match rng.u8(0..5) {
+    match rng.u8(0..5) {
         0 | 1 => vec![begin, Step::Create],
         2 => vec![begin, Step::Delete],
         3 => vec![begin, Step::Create, soon, Step::Delete],
         _ => vec![begin, Step::Delete, soon, Step::Create],
-    };
-    Life {
-        name: format!("{kind}{number}"),
-        spec,
-        steps,
     }
 }
 
@@ -206,11 +223,11 @@ async fn play(
 /// time, and the other takes it over.
 async fn audited(world: &World) -> anyhow::Result<(&'static str, Report)> {
     let leads = leader(world, &NODES).await?;
-    let outcome = audited_full(world, leads, &[NS]).await;
+    let outcome = audited_with_waiting(world, leads, &[NS]).await;
     if outcome.is_err() {
         let now = leader(world, &NODES).await?;
         if now != leads {
-            return Ok((now, audited_full(world, now, &[NS]).await?));
+            return Ok((now, audited_with_waiting(world, now, &[NS]).await?));
         }
     }
     Ok((leads, outcome?))

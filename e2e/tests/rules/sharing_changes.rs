@@ -1,15 +1,16 @@
-//! Changes of load balancers that share an address: to another group, to a pool that has nothing for the primary, and a
-//! Service of somebody else under the name of the group (SHR-1, SHR-4, SHR-5, SHR-7).
+//! Changes of load balancers that share an address: to another group, to another address, to a pool that has nothing for the primary,
+//! and a Service of somebody else under the name of the group (SHR-1, SHR-4, SHR-5, SHR-7, REL-4, REQ-4).
 
 use std::sync::Arc;
 
 use anyhow::ensure;
-use harvester_lb_api::Phase;
+use harvester_lb_api::{Phase, keys};
+use harvester_lb_e2e::read::condition;
 use harvester_lb_e2e::{Test, World};
-use harvester_lb_fixtures::subnet;
+use harvester_lb_fixtures::{subnet, with};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{DeleteParams, PostParams};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::sharing::{
     carries, has_role, is_alone, name_primary, naming, on_ports, serves, slice_is, stage,
@@ -19,6 +20,7 @@ use super::support::RuleHelpers;
 pub(crate) fn tests() -> Vec<Test> {
     harvester_lb_e2e::tests![
         shr_4_a_service_of_somebody_else_has_the_name_of_the_group,
+        rel_4_req_4_a_primary_moves_with_all_that_share_its_address,
         shr_5_a_primary_that_nothing_is_free_for_keeps_the_address_that_others_share,
         shr_7_from_one_group_to_another,
     ]
@@ -89,6 +91,67 @@ async fn shr_5_a_primary_that_nothing_is_free_for_keeps_the_address_that_others_
     world.merge(&world.lbs(ns), "web", is_of(ns)).await?;
     serves(&world, ns, "web", &address).await?;
     serves(&world, ns, "b", &address).await?;
+    Ok(())
+}
+
+/// To an address that it requests, and to another pool. There is one Service, which asks for the new address; then the status of each
+/// names that, and the former one is released.
+async fn rel_4_req_4_a_primary_moves_with_all_that_share_its_address(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let (ns, other) = ("shr3-moves", "shr3-moves-other");
+    stage(&world, ns, "10.244.11.0/24", &["web"]).await?;
+    world.ranges(other, &[subnet("10.244.12.0/24")]).await?;
+    let mut address = world
+        .announced(ns, "web", on_ports(ns, "web", &[80]))
+        .await?;
+    // One that names the pool could not follow.
+    let free = with(on_ports(ns, "web", &[81]), json!({"ipPool": Value::Null}));
+    world.lb_with(naming(ns, "b", "web"), free).await?;
+    serves(&world, ns, "b", &address).await?;
+    let service = carries(&world, ns, "web", &[80, 81], &["b", "web"]).await?;
+    let requests = |address: Value| json!({ keys::ANNOTATION_REQUESTED_ADDRESS: address });
+    for (edit, pool, to) in [
+        (
+            json!({"metadata": {"annotations": requests(json!("10.244.11.77"))}}),
+            ns,
+            "10.244.11.77",
+        ),
+        (
+            json!({"metadata": {"annotations": requests(Value::Null)}, "spec": {"ipPool": other}}),
+            other,
+            "10.244.12.2",
+        ),
+    ] {
+        world.merge(&world.lbs(ns), "web", edit).await?;
+        let asks = |service: &Service| {
+            let spec = service.spec.as_ref();
+            spec.and_then(|spec| spec.load_balancer_ip.as_deref()) == Some(to)
+        };
+        let now = world.service_until(ns, "web", to, asks).await?;
+        ensure!(now.metadata.uid == service.metadata.uid, "another Service");
+        world.ingress(ns, "web", json!([{ "ip": to }])).await?;
+        for (name, role) in [("web", "Primary"), ("b", "Secondary")] {
+            let lb = serves(&world, ns, name, to).await?;
+            let given = lb.status.and_then(|status| status.allocated_address);
+            let of = given.and_then(|given| given.ip_pool);
+            ensure!(of.as_deref() == Some(pool), "{name}: {of:?}");
+            let lb = has_role(&world, ns, name, role).await?;
+            let message = condition(&lb, "AddressShared").unwrap_or_default();
+            ensure!(message.contains(to), "{name}: {message}");
+        }
+        carries(&world, ns, "web", &[80, 81], &["b", "web"]).await?;
+        for (name, names) in [("web", ["80-tcp"]), ("b", ["81-tcp"])] {
+            slice_is(&world, ns, name, "web", &names).await?;
+        }
+        let second = world.services(ns).get_opt("b").await?;
+        ensure!(second.is_none(), "a Service of its own: {second:?}");
+        for (address, phase) in [(&*address, Phase::Released), (to, Phase::Bound)] {
+            let owner = world.phase(address, phase).await?;
+            ensure!(owner == format!("{ns}/web"), "{address}: {owner}");
+        }
+        to.clone_into(&mut address);
+    }
     Ok(())
 }
 

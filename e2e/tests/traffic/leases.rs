@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use harvester_lb_api::{IPAllocation, LoadBalancer, Phase};
+use harvester_lb_api::{IPAllocation, LoadBalancer, Phase, keys, meta};
+use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::read::{allocated, ready};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
@@ -82,6 +83,48 @@ async fn no_record(world: &World, lb: &LoadBalancer) -> anyhow::Result<()> {
         Ok(Some(()))
     })
     .await
+}
+
+/// When the lease of a record expires.
+fn expiry(record: &IPAllocation) -> anyhow::Result<jiff::Timestamp> {
+    let lease = record.spec.lease.as_ref();
+    let expires_at = lease.and_then(|lease| lease.expires_at.as_ref());
+    Ok(expires_at.context("no expiry")?.parse()?)
+}
+
+/// Waits until the operator exports the one lease that there is as one in this state.
+async fn exported(world: &World, state: &str) -> anyhow::Result<()> {
+    eventually(&format!("the lease is {state}"), EXPIRY, || async {
+        let figures = MetricsSnapshot::read(world, OPERATOR).await?;
+        let name = "harvester_lb_dhcp_leases";
+        let so = figures.sum(name, |it| it.label("state") == state);
+        let all = figures.sum(name, |_| true);
+        ensure!(so > 0.5 && all < 1.5, "{so} of {all}");
+        Ok(Some(()))
+    })
+    .await
+}
+
+/// The operator exports when the lease expires.
+async fn expiry_is_exported(world: &World, ns: &str, at: jiff::Timestamp) -> anyhow::Result<()> {
+    let figures = MetricsSnapshot::read(world, OPERATOR).await?;
+    let name = "harvester_lb_dhcp_lease_expiry_timestamp_seconds";
+    let shown = figures.sum(name, |it| {
+        it.label("namespace") == ns && it.label("loadbalancer") == ns
+    });
+    let expected = at.as_duration().as_secs_f64();
+    ensure!((shown - expected).abs() < 0.01, "{shown}, not {expected}");
+    Ok(())
+}
+
+/// What kube-vip's DHCP client has for a Service, or is to ask for: the address and the hardware address.
+async fn of_kube_vip(world: &World, ns: &str) -> anyhow::Result<[Option<String>; 2]> {
+    let service = world.services(ns).get(ns).await?;
+    let all = [
+        keys::ANNOTATION_KUBE_VIP_REQUESTED_IP,
+        keys::ANNOTATION_KUBE_VIP_HARDWARE,
+    ];
+    Ok(all.map(|key| meta::annotation(&service.metadata, key).map(ToOwned::to_owned)))
 }
 
 async fn dhc_1_traffic_reaches_a_leased_address_until_it_is_given_back(
@@ -171,22 +214,27 @@ async fn dhc_3_the_service_ends_with_the_lease_and_comes_back_with_another(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
     let alone = without().await?;
-    let server = Dhcp::kea(&world.cluster, lan(184), lan(187), Duration::from_secs(16)).await?;
+    let (first, last, lifetime) = (lan(184), lan(187), Duration::from_secs(16));
+    let early = json!({"renew-timer": 4, "rebind-timer": 8});
+    let mut server = Dhcp::kea_with(&world.cluster, first, last, lifetime, &early).await?;
     let (operator, dhcp) = (operator(&world, "builtin").await?, dhcp(&world, "builtin")?);
     let ns = "dhc3";
     let (lb, _vm) = stage(&world, ns).await?;
     let vip = served(&world, ns).await?;
     answered_by(&world, vip, &[ns]).await?;
+    exported(&world, "bound").await?;
     // Nobody renews it any more, and nobody but the operator knows.
     dhcp.kill9()?;
+    exported(&world, "rebinding").await?;
+    let bound = record(&world, &lb).await?.context("no record")?;
+    expiry_is_exported(&world, ns, expiry(&bound)?).await?;
     eventually("the Service is gone", EXPIRY, || async {
         let left = world.services(ns).get_opt(ns).await?;
         Ok(left.is_none().then_some(()))
     })
     .await?;
     let expired = record(&world, &lb).await?.context("no record")?;
-    let expires_at = expired.spec.lease.and_then(|lease| lease.expires_at);
-    let expires_at: jiff::Timestamp = expires_at.context("no expiry")?.parse()?;
+    let expires_at = expiry(&expired)?;
     ensure!(expired.spec.phase == Phase::Bound);
     let late = jiff::Timestamp::now().duration_since(expires_at);
     ensure!(late.is_positive() && late.as_secs() < 5, "{late:?} late");
@@ -194,16 +242,19 @@ async fn dhc_3_the_service_ends_with_the_lease_and_comes_back_with_another(
     ensure!(told.status.as_ref().is_some_and(|it| it.address.is_none()));
     ensure!(allocated(&told).as_deref() == Some("0.0.0.0"));
     ensure!(ready(&told).is_some_and(|(_, _, message)| message.contains("expired")));
+    exported(&world, "expired").await?;
+    expiry_is_exported(&world, ns, expires_at).await?;
 
     let dhcp = self::dhcp(&world, "builtin")?;
     let again = served(&world, ns).await?;
     answered_by(&world, again, &[ns]).await?;
     // The server is away for longer than the lease.
     server.process().kill9()?;
+    exported(&world, "rebinding").await?;
     world.lb_reason(ns, ns, "WaitingForLease").await?;
     world.gone(&world.services(ns), ns).await?;
-    drop(server);
-    let _server = Dhcp::kea(&world.cluster, lan(184), lan(187), Duration::from_secs(16)).await?;
+    exported(&world, "pending").await?;
+    server.restart(&world.cluster).await?;
     eventually("served again", EXPIRY, || async {
         let lb = world.lbs(ns).get(ns).await?;
         Ok(ready(&lb)
@@ -230,6 +281,7 @@ async fn dhc_6_from_kube_vip_to_leases_and_back(world: Arc<World>) -> anyhow::Re
     let vip = served(&world, ns).await?;
     answered_by(&world, vip, &[ns]).await?;
     ensure!(record(&world, &lb).await?.is_none());
+    let [_, hardware] = of_kube_vip(&world, ns).await?;
 
     // One after the other, as a rollout does.
     before.end().await?;
@@ -237,12 +289,15 @@ async fn dhc_6_from_kube_vip_to_leases_and_back(world: Arc<World>) -> anyhow::Re
     ensure!(served(&world, ns).await? == vip);
     answered_by(&world, vip, &[ns]).await?;
     let dhcp = dhcp(&world, "builtin")?;
-    eventually("a lease", EXPIRY, || async {
+    let bound = eventually("a lease", EXPIRY, || async {
         let bound = record(&world, &lb).await?.context("no record")?;
         ensure!(bound.spec.phase == Phase::Bound, "{:?}", bound.spec);
-        Ok(Some(()))
+        Ok(Some(bound.spec))
     })
     .await?;
+    let lease = bound.lease.context("no lease")?;
+    let of_lease = Some(lease.hardware_address);
+    ensure!(of_lease == hardware, "{of_lease:?}, not {hardware:?}");
     let leased = served(&world, ns).await?;
     ensure!(
         leased == vip,
@@ -268,6 +323,9 @@ async fn dhc_6_from_kube_vip_to_leases_and_back(world: Arc<World>) -> anyhow::Re
     let service = world.services(ns).get(ns).await?;
     let asked = service.spec.and_then(|spec| spec.load_balancer_ip);
     ensure!(asked.as_deref() == Some("0.0.0.0"), "{asked:?}");
+    let handed = of_kube_vip(&world, ns).await?;
+    let expected = [Some(vip.to_string()), of_lease];
+    ensure!(handed == expected, "{handed:?}, not {expected:?}");
     world.delete_lb(ns, ns).await?;
     world.gone(&world.services(ns), ns).await?;
     dhcp.end().await?;

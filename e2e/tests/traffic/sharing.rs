@@ -11,7 +11,7 @@ use harvester_lb_e2e::read::allocated;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
 use harvester_lb_fixtures::{listener, with};
-use harvester_lb_testkit::{Traffic, Vm, eventually};
+use harvester_lb_testkit::{Slowness, Traffic, Vm, eventually};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -191,8 +191,10 @@ impl Requests {
     /// Ends them, and fails if one of them has failed.
     async fn end(self) -> anyhow::Result<()> {
         for (port, traffic) in self.0 {
-            let failed = traffic.into_failures().await;
-            ensure!(failed.is_empty(), "of port {port}: {failed:?}");
+            let mut records = traffic.stop().await;
+            println!("port {port}: {}", Slowness::of(&records));
+            records.retain(|it| it.outcome.is_err());
+            ensure!(records.is_empty(), "of port {port}: {records:?}");
         }
         Ok(())
     }

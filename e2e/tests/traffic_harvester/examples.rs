@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::ipallocation::Phase;
+use harvester_lb_api::keys;
 use harvester_lb_e2e::read::{allocated, ready};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World, tests};
-use harvester_lb_testkit::{Dhcp, Process, VLAN_INTERFACE, Vm, eventually, lan, vlan};
+use harvester_lb_testkit::{DataPath, Dhcp, Process, VLAN_INTERFACE, Vm, eventually, lan, vlan};
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use crate::documents::{apply, documents, kubeconfig, rbac};
+use crate::harvester::{addresses_on, announcing_node};
 use crate::operator::without;
 
 /// Node of the operator with all permissions of rbac.yaml.
@@ -77,6 +79,8 @@ async fn every_example_becomes_ready_with_the_rights_of_rbac(
         seen += 1 + others.len();
     }
     ensure!(seen >= 1, "no example has a load balancer");
+    let names_one = of_kind("LoadBalancer").any(|(_, it)| interface(it).is_some());
+    ensure!(names_one, "no example names an interface");
     legacy_finalizers(&world).await?;
 
     let (_, metrics) = world.get(NODE, "/metrics").await?;
@@ -167,6 +171,7 @@ async fn life(
             "backends are {servers:?}, not {wanted:?}"
         );
         answers(world, document, &vip, &vms).await?;
+        is_on_its_interface(world, document, &vip).await?;
         for (n, other) in others.iter().enumerate() {
             joins(world, other, name, &vip, number + 1 + n).await?;
             let served = answers(world, document, &vip, &vms);
@@ -260,6 +265,32 @@ async fn answers(world: &World, lb: &Value, vip: &str, vms: &[Vm]) -> anyhow::Re
         ensure!(tally.failures.is_empty(), "{:?}", tally.failures[0]);
         let all = vms.iter().all(|vm| tally.by_body.contains_key(vm.name()));
         Ok(all.then_some(()))
+    })
+    .await
+}
+
+/// The interface of the hosts that a LoadBalancer names.
+fn interface(lb: &Value) -> Option<&str> {
+    lb["metadata"]["annotations"][keys::ANNOTATION_KUBE_VIP_INTERFACE].as_str()
+}
+
+/// KVA-1: the node that announces the address has it on the interface that the load balancer names, if it names one, and not on its
+/// bridge. Answers say nothing of that: Linux answers ARP on each interface for all of its addresses.
+async fn is_on_its_interface(world: &World, lb: &Value, vip: &str) -> anyhow::Result<()> {
+    let Some(interface) = interface(lb) else {
+        return Ok(());
+    };
+    let namespace = lb["metadata"]["namespace"].as_str().unwrap_or("default");
+    let name = lb["metadata"]["name"].as_str().context("no name")?;
+    let bridge = DataPath::HARVESTER.bridge.context("no bridge")?;
+    let address = format!(" {vip}/");
+    eventually(&format!("{vip} on {interface} alone"), SOON, || async {
+        let node = announcing_node(world, namespace, name).await?;
+        let wanted = addresses_on(world, &node, interface)?;
+        let other = addresses_on(world, &node, bridge)?;
+        let is_right = wanted.contains(&address) && !other.contains(&address);
+        ensure!(is_right, "{node}: {wanted:?}, {other:?}");
+        Ok(Some(()))
     })
     .await
 }

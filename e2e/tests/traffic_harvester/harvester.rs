@@ -47,8 +47,8 @@ pub fn definitions_and_webhook(
 }
 
 /// The node that announces the address of a Service.
-async fn announcing_node(world: &World, ns: &str) -> anyhow::Result<String> {
-    let service = world.services(ns).get(ns).await?;
+pub async fn announcing_node(world: &World, ns: &str, name: &str) -> anyhow::Result<String> {
+    let service = world.services(ns).get(name).await?;
     let node = meta::annotation(&service.metadata, keys::ANNOTATION_KUBE_VIP_HOST);
     node.map(ToOwned::to_owned)
         .context("no node announces the address")
@@ -59,11 +59,16 @@ async fn version(world: &World, ns: &str) -> anyhow::Result<Option<String>> {
     Ok(world.lbs(ns).get(ns).await?.metadata.resource_version)
 }
 
+/// The addresses of an interface of a node, as `ip` shows them.
+pub fn addresses_on(world: &World, node: &str, interface: &str) -> anyhow::Result<String> {
+    let show = ["-o", "-4", "address", "show", "dev", interface];
+    world.cluster.netns(node)?.output("ip", &show)
+}
+
 /// Whether a node has an address on its bridge.
 fn has_on_bridge(world: &World, node: &str, vip: Ipv4Addr) -> anyhow::Result<bool> {
     let bridge = DataPath::HARVESTER.bridge.context("no bridge")?;
-    let show = ["-o", "-4", "address", "show", "dev", bridge];
-    let addresses = world.cluster.netns(node)?.output("ip", &show)?;
+    let addresses = addresses_on(world, node, bridge)?;
     Ok(addresses.contains(&format!("{vip}/32")))
 }
 
@@ -86,7 +91,7 @@ async fn one_failover_moves_every_address_and_writes_no_load_balancer(
     let holder = lease.spec.and_then(|spec| spec.holder_identity);
     let holder = holder.context("nobody holds kube-vip's Lease")?;
     for (ns, _, vip, ..) in &served {
-        let node = announcing_node(&world, ns).await?;
+        let node = announcing_node(&world, ns, ns).await?;
         ensure!(
             node == holder && has_on_bridge(&world, &node, *vip)?,
             "{node}"
@@ -98,7 +103,7 @@ async fn one_failover_moves_every_address_and_writes_no_load_balancer(
     kube_vip.wait(SOON).await?;
     for ((ns, vm, vip, _), before) in served.iter().zip(&versions) {
         eventually("another node announces it", SOON, || async {
-            let node = announcing_node(&world, ns).await?;
+            let node = announcing_node(&world, ns, ns).await?;
             Ok((node != holder && has_on_bridge(&world, &node, *vip)?).then_some(()))
         })
         .await?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::ensure;
 use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::webhook::Replica;
+use harvester_lb_e2e::webhook::{self, Replica};
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::{cluster_spec, record, subnet, with};
 use harvester_lb_testkit::eventually;
@@ -30,12 +30,13 @@ async fn judged(replica: &Replica, kind: &str) -> anyhow::Result<f64> {
     Ok(sum)
 }
 
-pub async fn exc_1_req_1_shr_1_annotations_are_judged_as_the_spec_is(
+pub async fn exc_1_req_1_shr_1_kva_2_annotations_are_judged_as_the_spec_is(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
     const EXCLUDE: &str = keys::ANNOTATION_EXCLUDE;
     const REQUESTED: &str = keys::ANNOTATION_REQUESTED_ADDRESS;
     const PRIMARY: &str = keys::ANNOTATION_PRIMARY;
+    const INTERFACE: &str = keys::ANNOTATION_KUBE_VIP_INTERFACE;
     let replica = one(&world).await?;
     namespace(&world, NS, "").await?;
     let ranges = json!({"ranges": [subnet("10.24.7.0/24")]});
@@ -197,6 +198,39 @@ pub async fn exc_1_req_1_shr_1_annotations_are_judged_as_the_spec_is(
             json!({keys::ANNOTATION_NETWORK: "default/a"}),
             Accepted,
             false,
+        ),
+        (
+            "LoadBalancer",
+            INTERFACE,
+            none.clone(),
+            json!({INTERFACE: webhook::INTERFACE}),
+            Accepted,
+            true,
+        ),
+        // KVA-2: it is served without it.
+        (
+            "LoadBalancer",
+            INTERFACE,
+            none.clone(),
+            json!({INTERFACE: "eth0"}),
+            Accepted,
+            true,
+        ),
+        (
+            "LoadBalancer",
+            INTERFACE,
+            json!("eth0"),
+            json!({INTERFACE: "eth0", "kube-vip.io/flush-conntrack": "true"}),
+            Accepted,
+            false,
+        ),
+        (
+            "LoadBalancer",
+            INTERFACE,
+            json!("eth0"),
+            json!({INTERFACE: none}),
+            Accepted,
+            true,
         ),
     ];
     for (kind, key, stored, tried, wanted, is_asked) in rows {

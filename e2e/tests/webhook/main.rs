@@ -30,6 +30,7 @@ mod stage;
 mod table;
 mod tls;
 mod versions;
+mod warned;
 
 use additions::{
     val_1_rng_9_warnings_reach_the_client, wm_1_wm_2_wm_3_annotations_of_load_balancers,
@@ -41,7 +42,7 @@ use admission::{
 };
 use alerts::ops_1_alerts_of_the_webhook_fire;
 use annotations::{
-    exc_1_req_1_shr_1_annotations_are_judged_as_the_spec_is,
+    exc_1_req_1_shr_1_kva_2_annotations_are_judged_as_the_spec_is,
     shr_1_shr_2_shr_6_requests_to_share_are_warned_about,
     shr_9_the_deletion_of_a_primary_is_warned_about,
 };
@@ -70,6 +71,7 @@ use registration::{
     section_1_the_webhook_is_uninstalled,
 };
 use versions::section_1_versions_of_tls_and_of_reviews;
+use warned::exc_1_req_3_kva_1_kva_2_annotations_without_effect_are_warned_about;
 
 fn main() -> ExitCode {
     let tests = tests![
@@ -85,7 +87,8 @@ fn main() -> ExitCode {
         pv_1_to_pv_3_ranges_of_pools,
         pv_4_pv_9_allocated_addresses_are_kept,
         pv_5_to_pv_8_scopes_of_pools,
-        exc_1_req_1_shr_1_annotations_are_judged_as_the_spec_is,
+        exc_1_req_1_shr_1_kva_2_annotations_are_judged_as_the_spec_is,
+        exc_1_req_3_kva_1_kva_2_annotations_without_effect_are_warned_about,
         shr_1_shr_2_shr_6_requests_to_share_are_warned_about,
         shr_9_the_deletion_of_a_primary_is_warned_about,
         section_2_4_the_example_by_the_api_server,

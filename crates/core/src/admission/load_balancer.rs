@@ -1,10 +1,10 @@
 //! Admission of LoadBalancers (10.1, 10.2): WM-1 to WM-4, WV-1 to WV-10, REQ-1, SHR-1, and warnings. Pure.
 
-use std::net::IpAddr;
 use std::num::NonZeroU16;
 
 use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{HealthCheck, LoadBalancer, WorkloadType, keys};
+use harvester_lb_ipam::Explanation;
 use serde_json::{Value, json};
 
 use crate::admission::allocated_addresses::Holder;
@@ -211,8 +211,8 @@ fn cluster_exists(
     }
 }
 
-/// REQ-3: the load balancer will wait for the address that it requests, because another one holds it, or no pool has it. What is
-/// not known is not warned about.
+/// REQ-3: the load balancer will wait for the address that it requests, because another one holds it, or no pool has it, or each that
+/// has it excludes it or has it as a gateway. What is not known is not warned about.
 fn requested_warning(
     request: &Request,
     lb: &LoadBalancer,
@@ -222,16 +222,21 @@ fn requested_warning(
         return None;
     };
     let named = lb.spec.ip_pool.as_deref().filter(|name| !name.is_empty());
-    let why = if let Some(holder) = holder_but(request, address, facts) {
+    let holder = facts.allocated().ok();
+    let holder = holder.and_then(|allocated| allocated.holder_of(address));
+    let has_it = holder.is_some_and(|holder| is_own(request, holder));
+    let why = if let Some(holder) = holder.filter(|_| !has_it) {
         format!("{address} is allocated to {holder}")
     } else {
-        let pools = facts.pools().ok()?;
+        let refusals = facts.pools().ok()?.refusals(named, address)?;
         match named {
-            Some(name) if !pools.has_address(name, address) => {
+            Some(name) if refusals.is_empty() => {
                 format!("IPPool {name}, which spec.ipPool names, does not have {address}")
             }
-            None if !pools.any_has_address(address) => format!("no IPPool has {address}"),
-            _ => return None,
+            None if refusals.is_empty() => format!("no IPPool has {address}"),
+            // It keeps what it has (IPA-7, EXC-3).
+            _ if has_it => return None,
+            _ => Explanation::new(refusals, Explanation::SHOWN).to_string(),
         }
     };
     Some(Warning::new(&format!(
@@ -240,16 +245,10 @@ fn requested_warning(
     )))
 }
 
-/// The holder of an address, if that is not the load balancer of the request.
-fn holder_but<'a>(
-    request: &Request,
-    address: IpAddr,
-    facts: &'a impl ValidationFacts,
-) -> Option<Holder<'a>> {
-    let holder = facts.allocated().ok()?.holder_of(address)?;
-    let is_own = matches!(holder, Holder::Record(owner)
-        if (owner.namespace(), owner.name()) == (&*request.namespace, &*request.name));
-    (!is_own).then_some(holder)
+/// Whether the holder of an address is the load balancer of the request.
+fn is_own(request: &Request, holder: Holder<'_>) -> bool {
+    matches!(holder, Holder::Record(owner)
+        if (owner.namespace(), owner.name()) == (&*request.namespace, &*request.name))
 }
 
 /// KVA-1, KVA-2: annotations for kube-vip that are not passed on to it.

@@ -103,7 +103,7 @@ fn neighbours<'a>(
 fn name_taken(request: &Request, facts: &impl ValidationFacts) -> Option<Warning> {
     let is_taken =
         request.operation == Operation::Create && is_group(request, &request.name, facts)?;
-    let (_, text) = telling::refusal(&Role::NameTaken).filter(|_| is_taken)?;
+    let (_, text) = telling::refusal(&request.name, &Role::NameTaken).filter(|_| is_taken)?;
     Some(Warning::new(&text))
 }
 

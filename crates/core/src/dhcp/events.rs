@@ -46,7 +46,10 @@ fn warning(reason: &str, text: String) -> EventDraft {
 /// `has_lease`: the client had a lease before. `holder`: who else has the address, of a conflict.
 pub fn of_client(event: &Event, has_lease: bool, holder: Option<&Holder>) -> Option<EventDraft> {
     Some(match event {
-        Event::Bound(_) | Event::Renewed(_) | Event::Released(_) => return None,
+        // A renewal that was not answered is repeated. If it never is, the expiry is told.
+        Event::Bound(_) | Event::Renewed(_) | Event::RenewalUnanswered | Event::Released(_) => {
+            return None;
+        }
         Event::Unanswered => warning(
             LEASE_UNANSWERED,
             "no DHCP server leases an address; still asking".to_owned(),

@@ -20,6 +20,7 @@ use crate::sharing::group;
 use crate::sharing::naming::{self, shared_name};
 use crate::sharing::service::{self, Others, Part};
 use crate::sharing::snapshot::served;
+use crate::sharing::telling;
 use crate::spec::VmSpec;
 use crate::status::{self, Readiness};
 use harvester_lb_object::Key;
@@ -192,7 +193,8 @@ pub(super) fn contested<'a>(
         return None;
     };
     let why = primary.contested.as_ref()?;
-    let readiness = Readiness::not(status::PORT_CONFLICT, why.to_string());
+    let message = telling::port_of_secondary(&view.objects.key.name, why);
+    let readiness = Readiness::not(status::PORT_CONFLICT, message);
     let mut steps = vec![Guarded {
         guards: vec![Guard::CaughtUp],
         step: Step::HealthChecks(Probes::End),

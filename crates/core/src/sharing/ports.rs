@@ -37,8 +37,7 @@ pub struct Claimant {
 }
 
 /// Why a load balancer serves none of its ports.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("port {} {} of the shared address belongs to {holder}, so no port of this load balancer is served", port.port, port.protocol)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contested {
     /// The first of its ports that is another one's.
     pub port: Served,

@@ -5,7 +5,12 @@ use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{LoadBalancer, keys};
 
 use super::group::Role;
+use super::ports::Contested;
+use crate::spec_annotations::shown;
 use crate::status::{self, ExtraCondition};
+
+/// The annotation, in messages.
+const KEY: &str = keys::ANNOTATION_PRIMARY;
 
 /// The condition `AddressShared`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,20 +63,37 @@ pub fn group_name_taken(group: &str) -> String {
     )
 }
 
-/// Reason and message of a load balancer that does not share the address that it asks for, or whose name others share; `None` if it
-/// is served in its group.
-pub fn refusal(role: &Role) -> Option<(&'static str, String)> {
+/// The message for a primary, the load balancer of the group's name, that gets none of its ports because one that shares its address
+/// has one of them (SHR-2).
+pub fn port_of_secondary(group: &str, why: &Contested) -> String {
+    let (port, holder, group) = (why.port, &why.holder, shown(group));
+    format!(
+        "annotation {KEY} of load balancer {holder} is {group:?}, and port {} {} of this address belongs to {holder}: no port of this load balancer is served",
+        port.port, port.protocol
+    )
+}
+
+/// Reason and message of a load balancer that does not share the address of the group that it names, or whose name others share;
+/// `None` if it is served in its group.
+pub fn refusal(group: &str, role: &Role) -> Option<(&'static str, String)> {
+    let group = shown(group);
     match role {
         Role::Member { .. } => None,
         Role::NameTaken => Some((
             status::NAME_CONFLICT,
             format!(
-                "other load balancers share the address of an earlier one of this name (annotation {}): rename this load balancer; it is served once none of them does",
-                keys::ANNOTATION_PRIMARY
+                "other load balancers share the address of an earlier one of this name (their annotation {KEY} is {group:?}): rename this load balancer; it is served once none of them does"
             ),
         )),
         Role::Refused(why) => Some((why.reason(), why.to_string())),
-        Role::PortConflict(why) => Some((status::PORT_CONFLICT, why.to_string())),
+        Role::PortConflict(why) => {
+            let (port, holder) = (why.port, &why.holder);
+            let message = format!(
+                "annotation {KEY} is {group:?}, and port {} {} of that address belongs to {holder}: no port of this load balancer is served",
+                port.port, port.protocol
+            );
+            Some((status::PORT_CONFLICT, message))
+        }
     }
 }
 
@@ -104,4 +126,61 @@ pub fn was_of(lb: &LoadBalancer, group: &str) -> bool {
         })
     };
     is_told(Shared::Secondary(group.to_owned())) || is_told(Shared::Holder(group.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sharing::membership::NotAMember;
+    use crate::sharing::ports::Served;
+
+    fn contested(holder: &str) -> Contested {
+        Contested {
+            port: Served {
+                port: 81,
+                protocol: "TCP",
+            },
+            holder: holder.to_owned(),
+        }
+    }
+
+    #[test]
+    fn shr_1_every_refusal_names_key_and_value() {
+        let conflict = Role::PortConflict(contested("b"));
+        let not_found = Role::Refused(NotAMember::NotFound("web".to_owned()));
+        for (role, reason, expected) in [
+            (
+                &Role::NameTaken,
+                "NameConflict",
+                "other load balancers share the address of an earlier one of this name (their annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\"): rename this load balancer; it is served once none of them does",
+            ),
+            (
+                &conflict,
+                "PortConflict",
+                "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and port 81 TCP of that address belongs to b: no port of this load balancer is served",
+            ),
+            (
+                &not_found,
+                "PrimaryNotFound",
+                "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\": there is no such load balancer in this namespace",
+            ),
+        ] {
+            let told = refusal("web", role);
+            assert_eq!(told, Some((reason, expected.to_owned())));
+        }
+        assert_eq!(refusal("web", &Role::Member { is_holder: true }), None);
+        // The primary has no such annotation: it is that of the other one.
+        assert_eq!(
+            port_of_secondary("web", &contested("b")),
+            "annotation loadbalancer.harvesterhci.io/primary-load-balancer of load balancer b is \"web\", and port 81 TCP of this address belongs to b: no port of this load balancer is served"
+        );
+    }
+
+    #[test]
+    fn shr_2_of_a_long_value_the_beginning_is_quoted() {
+        let long = "w".repeat(300);
+        let (_, message) = refusal(&long, &Role::PortConflict(contested("b"))).unwrap();
+        let quoted = format!("is \"{}\", and", "w".repeat(64));
+        assert!(message.contains(&quoted), "{message}");
+    }
 }

@@ -1,4 +1,4 @@
-//! All pools, indexed for the rules that compare one with the others: PV-3, PV-5, PV-7, PV-8. Pure.
+//! All pools, indexed for the rules that compare one with the others: PV-3, PV-5, PV-7, PV-8; and who has an address (REQ-3). Pure.
 //!
 //! Updated per change of a pool, so that a request does not parse all pools. A request and an update cost O(log n) for each
 //! range and O(1) for each scope tuple of the pool in question, and as much for each pool that it conflicts with; n is the
@@ -8,12 +8,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use harvester_lb_api::IPPoolSpec;
-use harvester_lb_ipam::Tuple;
+use harvester_lb_api::meta::annotation;
+use harvester_lb_api::{IPPoolSpec, keys};
+use harvester_lb_ipam::{PoolVerdict, Tuple, Verdict};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::intervals::Intervals;
 use super::pools::{LISTED, ParsedPool, PoolViolation, shown, shown_tuple};
 use super::tuples::TupleIndex;
+use crate::pool_spec::exclusions_of;
 
 /// A pool of the index.
 #[derive(Debug)]
@@ -21,14 +24,8 @@ struct Entry {
     /// What the values were parsed from; equal again after most changes, those of the status.
     ranges: Vec<harvester_lb_api::Range>,
     selector: Option<harvester_lb_api::Selector>,
+    exclude: Option<String>,
     parsed: ParsedPool,
-}
-
-impl Entry {
-    fn has_address(&self, addr: IpAddr) -> bool {
-        let ranges = self.parsed.ranges();
-        ranges.is_some_and(|ranges| ranges.contains(addr))
-    }
 }
 
 /// All pools by name.
@@ -45,19 +42,21 @@ pub struct PoolIndex {
 }
 
 impl PoolIndex {
-    /// Adds or replaces a pool. A spec that equals the previous one, apart from its description, costs a comparison only.
-    /// Ranges of a pool of which one is invalid are ignored.
-    pub fn set(&mut self, name: &str, spec: &IPPoolSpec) {
-        if self
-            .entries
-            .get(name)
-            .is_some_and(|entry| entry.ranges == spec.ranges && entry.selector == spec.selector)
-        {
+    /// Adds or replaces a pool. A spec and a list of exclusions that equal the previous ones, apart from the description, cost a
+    /// comparison only. Ranges of a pool of which one is invalid are ignored, and so is an invalid list.
+    pub fn set(&mut self, name: &str, meta: &ObjectMeta, spec: &IPPoolSpec) {
+        let exclude = annotation(meta, keys::ANNOTATION_EXCLUDE);
+        let is_same = |entry: &Entry| {
+            entry.ranges == spec.ranges
+                && entry.selector == spec.selector
+                && entry.exclude.as_deref() == exclude
+        };
+        if self.entries.get(name).is_some_and(is_same) {
             return;
         }
         self.remove(name);
         let name: Arc<str> = name.into();
-        let parsed = ParsedPool::of(spec);
+        let parsed = ParsedPool::of(spec).without(&exclusions_of(meta).unwrap_or_default());
         if let Some(ranges) = parsed.ranges() {
             self.intervals.insert(&name, ranges);
         }
@@ -74,6 +73,7 @@ impl PoolIndex {
         let entry = Entry {
             ranges: spec.ranges.clone(),
             selector: spec.selector.clone(),
+            exclude: exclude.map(str::to_owned),
             parsed,
         };
         self.entries.insert(name, entry);
@@ -176,15 +176,24 @@ impl PoolIndex {
         found
     }
 
-    /// Whether a pool of this name exists, and has the address in a valid range.
-    pub fn has_address(&self, name: &str, addr: IpAddr) -> bool {
-        let entry = self.entries.get(name);
-        entry.is_some_and(|entry| entry.has_address(addr))
-    }
-
-    /// Whether any pool has the address in a valid range. Looks through all pools.
-    pub fn any_has_address(&self, addr: IpAddr) -> bool {
-        self.entries.values().any(|entry| entry.has_address(addr))
+    /// Why no pool allocates an address, taken or free: the verdict on each pool that has it in a valid range (REQ-3), none if
+    /// no pool has it. `None`: one may allocate it. `named`: that pool alone counts; else it looks through all pools.
+    pub fn refusals(&self, named: Option<&str>, addr: IpAddr) -> Option<Vec<PoolVerdict>> {
+        let one = named.and_then(|name| self.entries.get_key_value(name));
+        let all = named.is_none().then_some(&self.entries);
+        let mut refusals = Vec::new();
+        for (name, entry) in one.into_iter().chain(all.into_iter().flatten()) {
+            let ranges = entry.parsed.ranges();
+            let Some(ranges) = ranges.filter(|ranges| ranges.contains(addr)) else {
+                continue;
+            };
+            refusals.push(PoolVerdict {
+                pool: name.clone(),
+                verdict: Verdict::of_address(ranges, addr)?,
+            });
+        }
+        refusals.sort_unstable_by(|one, other| one.pool.cmp(&other.pool));
+        Some(refusals)
     }
 
     /// Number of pools.

@@ -8,7 +8,9 @@ use std::net::IpAddr;
 
 use harvester_lb_api::{IPPoolSpec, keys};
 use harvester_lb_ipam::select::ANY;
-use harvester_lb_ipam::{ExcludeError, PoolRanges, Range, RangeError, RangeSpec, Selector, Tuple};
+use harvester_lb_ipam::{
+    ExcludeError, Exclusions, PoolRanges, Range, RangeError, RangeSpec, Selector, Tuple,
+};
 
 use super::tuples;
 use super::{Consumer, Severity};
@@ -231,6 +233,15 @@ impl ParsedPool {
         Self {
             ranges: PoolRanges::parse(&raw).map_err(|error| invalid_ranges(error, &raw)),
             selector: spec.selector.as_ref().map(selector_of).unwrap_or_default(),
+        }
+    }
+
+    /// The same pool, with the addresses that it excludes (EXC-1).
+    #[must_use]
+    pub fn without(self, excluded: &Exclusions) -> Self {
+        Self {
+            ranges: self.ranges.map(|ranges| ranges.without(excluded)),
+            ..self
         }
     }
 

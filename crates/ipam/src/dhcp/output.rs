@@ -91,6 +91,8 @@ pub enum Conflict {
 pub enum Event {
     /// No server has answered for half a minute, or one has offered an address and does not acknowledge it. The client continues.
     Unanswered,
+    /// No server has answered the last REQUEST of a renewal; the client asks again. The lease lasts until it expires.
+    RenewalUnanswered,
     /// A new lease.
     Bound(Lease),
     /// The lease was renewed, or confirmed after a restart.

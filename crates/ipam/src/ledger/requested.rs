@@ -277,18 +277,9 @@ impl Ledger {
             None | Some(Verdict::OtherFamily) => {}
             refusal => return refusal,
         }
-        let ranges = pool.ranges()?;
-        if !ranges.contains(addr) {
-            Some(Verdict::AddressElsewhere { addr })
-        } else if ranges.excludes(addr) {
-            Some(Verdict::AddressExcluded { addr })
-        } else if !ranges.usable(addr) {
-            Some(Verdict::AddressIsGateway { addr })
-        } else if request.takes(addr) {
-            None
-        } else {
-            Some(Verdict::AddressOfOtherFamily { addr })
-        }
+        let refusal = Verdict::of_address(pool.ranges()?, addr);
+        let other_family = Verdict::AddressOfOtherFamily { addr };
+        refusal.or_else(|| (!request.takes(addr)).then_some(other_family))
     }
 
     /// REQ-2: why no pool serves a load balancer that names none.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::{Fit, Requirement, Selector, Workload, fit, select};
+use crate::range::PoolRanges;
 use crate::types::{OwnerId, PoolName};
 
 /// Why a pool serves a load balancer, or does not.
@@ -115,6 +116,21 @@ pub enum Verdict {
         /// Number of tuples.
         tuples: usize,
     },
+}
+
+impl Verdict {
+    /// Why a pool with these ranges allocates an address to nobody, taken or free (REQ-2, REQ-3); none if it does.
+    pub fn of_address(ranges: &PoolRanges, addr: IpAddr) -> Option<Self> {
+        if !ranges.contains(addr) {
+            Some(Self::AddressElsewhere { addr })
+        } else if ranges.excludes(addr) {
+            Some(Self::AddressExcluded { addr })
+        } else if !ranges.usable(addr) {
+            Some(Self::AddressIsGateway { addr })
+        } else {
+            None
+        }
+    }
 }
 
 impl fmt::Display for Verdict {

@@ -60,10 +60,14 @@ pub async fn write(
     }
 }
 
-/// Replaces the given version of an IPAllocation. On a conflict the ledger has the current object afterwards, and the error
-/// requeues the caller's key.
-async fn rewrite(ctx: &Context, spec: &RecordSpec, version: Version) -> Result<(), WriteError> {
-    if write(ctx, spec, Some(version)).await? {
+/// As [`write`], for a caller that does not decide again: on a conflict the ledger has the current object afterwards, and the
+/// error requeues the caller's key.
+pub async fn rewrite(
+    ctx: &Context,
+    spec: &RecordSpec,
+    replaces: Option<Version>,
+) -> Result<(), WriteError> {
+    if write(ctx, spec, replaces).await? {
         return Ok(());
     }
     Err(WriteError::Conflict(format!(
@@ -116,19 +120,19 @@ pub async fn touch(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
         bound_at: Micros(record.spec.bound_at.0.saturating_add(1)),
         ..record.spec
     };
-    rewrite(ctx, &spec, record.version).await
+    rewrite(ctx, &spec, Some(record.version)).await
 }
 
 /// Writes a record that the ledger has set to Released (REL-1).
 pub async fn release(ctx: &Context, record: &Record) -> Result<(), WriteError> {
-    rewrite(ctx, &record.spec, record.version).await?;
+    rewrite(ctx, &record.spec, Some(record.version)).await?;
     info!(owner = %record.spec.owner.id, address = %record.spec.addr, pool = %record.spec.pool, "address released");
     Ok(())
 }
 
 /// Writes the next owner of a shared address into its record (SHR-5).
 pub async fn hand_over(ctx: &Context, record: &Record) -> Result<(), WriteError> {
-    rewrite(ctx, &record.spec, record.version).await?;
+    rewrite(ctx, &record.spec, Some(record.version)).await?;
     info!(owner = %record.spec.owner.id, address = %record.spec.addr, group = record.spec.group.as_deref(), "shared address handed over");
     Ok(())
 }

@@ -53,7 +53,7 @@ impl Metrics {
             )?,
             lease_events: families.counters(
                 "dhcp_lease_events_total",
-                "What happened to leases: bound, renewed, refused by a server, expired, declined, released, or a server did not answer.",
+                "What happened to leases: bound, renewed, refused by a server, expired, declined, released, a server did not answer, or a renewal was not answered.",
                 &["event"],
             )?,
             socket_errors: families.counters(
@@ -97,6 +97,7 @@ impl Metrics {
             "declined",
             "released",
             "unanswered",
+            "renewal_unanswered",
         ] {
             self.lease_events.with_label_values(&[event]);
         }
@@ -170,6 +171,7 @@ impl Metrics {
 pub const fn event_kind(event: &Event) -> &'static str {
     match event {
         Event::Unanswered => "unanswered",
+        Event::RenewalUnanswered => "renewal_unanswered",
         Event::Bound(_) => "bound",
         Event::Renewed(_) => "renewed",
         Event::Refused { .. } => "refused",

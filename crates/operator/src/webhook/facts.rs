@@ -214,9 +214,9 @@ impl Facts {
             Some(pool) => indexes.allocated.set_pool(name, pool),
             None => indexes.allocated.remove_pool(name),
         }
-        match pool.map(|pool| &pool.spec) {
-            Some(Ok(spec)) => indexes.pools.set(name, spec),
-            Some(Err(_)) | None => indexes.pools.remove(name),
+        match pool.map(|pool| (&pool.meta, &pool.spec)) {
+            Some((meta, Ok(spec))) => indexes.pools.set(name, meta, spec),
+            Some((_, Err(_))) | None => indexes.pools.remove(name),
         }
     }
 

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{API_VERSION, LoadBalancer, keys};
 use harvester_lb_core::cached::Lb;
 use harvester_lb_core::sharing::group::Role;
@@ -10,6 +11,7 @@ use harvester_lb_core::sharing::index::{Index, named_group};
 use harvester_lb_core::sharing::membership::fault_of;
 use harvester_lb_core::sharing::snapshot::{Party, Snapshot};
 use harvester_lb_core::sharing::telling::{self, Shared};
+use harvester_lb_core::spec_annotations::shown;
 use harvester_lb_core::status::{Readiness, StatusUpdate, allocated_addr};
 use harvester_lb_fixtures::{listener, load_balancer, owned_by, stored, vm_spec, with};
 use harvester_lb_ipam::Record;
@@ -119,17 +121,18 @@ impl Groups {
 }
 
 /// What is told of one that does not share the address that it asks for, and serves on one of its own meanwhile (SHR-7). The message
-/// names the annotation, or the holder of its port.
+/// names the annotation with its value, and the holder of its port.
 pub(crate) fn refusal(lb: &LoadBalancer, role: Option<&Role>) -> Option<StatusUpdate> {
+    let group = annotation(&lb.metadata, keys::ANNOTATION_PRIMARY).unwrap_or_default();
     let (reason, message) = match fault_of(lb) {
         Some(why) => (why.reason(), why.to_string()),
-        None => telling::refusal(role?)?,
+        None => telling::refusal(group, role?)?,
     };
-    let names = match role {
-        Some(Role::PortConflict(contested)) => &contested.holder,
-        _ => keys::ANNOTATION_PRIMARY,
-    };
-    assert!(message.contains(names), "{message}");
+    let named = format!("{} is {:?}", keys::ANNOTATION_PRIMARY, shown(group));
+    assert!(message.contains(&named), "{message}");
+    if let Some(Role::PortConflict(contested)) = role {
+        assert!(message.contains(&contested.holder), "{message}");
+    }
     let meanwhile = Shared::Refused(reason, message.clone()).condition(SHARED);
     Some(StatusUpdate {
         extras: vec![meanwhile],

@@ -222,7 +222,7 @@ pub(crate) const PARTS: [Part; 8] = [
             Tests {
                 package: E2E,
                 names: "dhc_2_killed_",
-                least: 3,
+                least: 5,
                 unit: Unit::Rounds,
                 total: 200,
             },
@@ -234,12 +234,16 @@ pub(crate) const PARTS: [Part; 8] = [
                 unit: Unit::Rounds,
                 total: 200,
             },
+            runs("dhc_2_the_api_server_is_away"),
             runs("dhc_1_leases_while_three_of_ten_frames_are_lost"),
             runs("dhc_2_renewed_while_three_of_ten_frames_are_lost"),
             // With both servers.
             runs("dhc_1_a_hundred_leases_at_once"),
             runs("dhc_1_no_address_is_left"),
             runs("dhc_2_renewed_again_and_again"),
+            runs("dhc_3_what_no_server_has_sent"),
+            runs("dhc_6_no_discover"),
+            runs("dhc_6_kube_vip_takes_over"),
         ],
     },
 ];

@@ -1,5 +1,5 @@
-//! LoadBalancers of both types that are created and deleted continuously, not through the proxy. Names are reused with
-//! new uids; some LoadBalancers stay, and those that stayed before are deleted.
+//! LoadBalancers of both types that are created and deleted continuously, not through the proxy. Some of them share the address of
+//! another one. Names are reused with new uids; some LoadBalancers stay, and those that stayed before are deleted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use harvester_lb_e2e::World;
-use harvester_lb_e2e::lives::{create, delete};
+use harvester_lb_e2e::lives::{Life, create, delete, sharing};
 use harvester_lb_fixtures::{cluster_spec, vm_spec};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
@@ -20,6 +20,9 @@ const NAMES: usize = 24;
 /// This many of the first ones stay: nothing happens to them any more, so that only the back-off makes the operator
 /// retry what failed at first.
 const STAY: usize = 20;
+
+/// Some share its address.
+pub const GROUP: &str = "group";
 
 /// The work that was done.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,17 +69,18 @@ async fn run(
 ) -> anyhow::Result<Work> {
     let (lbs, mut work) = (world.lbs(ns), Work::default());
     let mut next = Instant::now();
+    let [round, before] = [round, round - 1].map(|n| format!("-of-round{n}"));
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {
             break;
         }
         let (comes, goes) = if number < STAY {
-            (stays(round, number), stays(round - 1, number))
+            (life(number, &round), name(number, &before))
         } else {
             let goes = number + NAMES / 2;
-            (name(number % NAMES), name(goes % NAMES))
+            (life(number % NAMES, ""), name(goes % NAMES, ""))
         };
-        work.made += usize::from(create(&lbs, &comes, &spec(&comes)).await?);
+        work.made += usize::from(create(&lbs, &comes).await?);
         work.deleted += usize::from(delete(&lbs, &goes).await?);
         next += PACE;
         sleep_until(next).await;
@@ -84,20 +88,40 @@ async fn run(
     Ok(work)
 }
 
-/// Starts with its type; a third are of VM type.
-fn name(number: usize) -> String {
-    let prefix = if number.is_multiple_of(3) { "v" } else { "c" };
-    format!("{prefix}{number}")
+/// A third are of VM type.
+const fn is_vm(number: usize) -> bool {
+    number.is_multiple_of(3)
 }
 
-fn stays(round: usize, number: usize) -> String {
-    format!("{}-of-round{round}", name(number))
+/// Starts with its type.
+fn name(number: usize, suffix: &str) -> String {
+    let prefix = if is_vm(number) { "v" } else { "c" };
+    format!("{prefix}{number}{suffix}")
 }
 
-fn spec(name: &str) -> Value {
-    if name.starts_with('v') {
-        vm_spec("web")
-    } else {
-        cluster_spec()
+/// The spec of one of VM type.
+fn vm_with_port(port: usize) -> Value {
+    let mut spec = vm_spec("web");
+    spec["listeners"][0]["port"] = json!(port);
+    spec
+}
+
+/// Half of those of VM type share the address of a group that exists all the time, each with a port of its own; half of those of
+/// cluster type that of their predecessor, which ends before them.
+fn life(number: usize, suffix: &str) -> Life {
+    let (spec, group) = match number % 6 {
+        0 => (vm_spec("web"), None),
+        3 => {
+            let first = if suffix.is_empty() { 1_000 } else { 2_000 };
+            (vm_with_port(first + number), Some(GROUP.to_owned()))
+        }
+        2 | 5 => (cluster_spec(), Some(name(number - 1, suffix))),
+        _ => (cluster_spec(), None),
+    };
+    Life {
+        name: name(number, suffix),
+        spec,
+        annotations: group.map_or_else(|| json!({}), |group| sharing(&group)),
+        steps: Vec::new(),
     }
 }

@@ -7,15 +7,16 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::audit::audit;
+use harvester_lb_e2e::lives::{create, member};
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
-use harvester_lb_e2e::quiet::lines;
+use harvester_lb_e2e::quiet::{audited, lines};
 use harvester_lb_e2e::stage::{NODE, Stage};
 use harvester_lb_e2e::world::PATIENT_LEASE;
 use harvester_lb_testkit::proxy::{Fault, Frequency, Match, Proxy, Rule};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::churn::Churn;
+use super::churn::{Churn, GROUP};
 use super::gauge::{Gauge, Readiness};
 
 /// Everything must be consistent this long after the end of the faults.
@@ -40,6 +41,11 @@ impl FaultRun {
         let kubeconfig = proxy.kubeconfig("admin")?;
         let kubeconfig = kubeconfig.to_str().context("the path is no text")?;
         let stage = Stage::set(world, ns, &PATIENT_LEASE, &[("KUBECONFIG", kubeconfig)]).await?;
+        // The second member causes the change of the port names (SHR-4), so that those of the churn join without its pauses.
+        for number in 0..2 {
+            create(&world.lbs(ns), &member(GROUP, number, true)).await?;
+        }
+        audited(world, NODE, &[ns]).await?;
         let readiness = Readiness::start(&world.client(), ns);
         Ok(Self {
             stage,

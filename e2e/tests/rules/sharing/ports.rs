@@ -31,7 +31,7 @@ pub(super) async fn shr_2_a_contested_port_stays_with_the_one_that_has_it(
     let (_, _, message) = ready(&lb).unwrap();
     assert_eq!(
         message,
-        "port 81 TCP of the shared address belongs to b, so no port of this load balancer is served"
+        "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and port 81 TCP of that address belongs to b: no port of this load balancer is served"
     );
     assert_eq!(allocated(&lb), None);
     carries(&world, ns, "web", &[80, 81], &["b", "web"]).await?;
@@ -49,6 +49,11 @@ pub(super) async fn shr_2_a_contested_port_stays_with_the_one_that_has_it(
         )
         .await?;
     let lb = world.lb_reason(ns, "web", "PortConflict").await?;
+    let (_, _, message) = ready(&lb).unwrap();
+    assert_eq!(
+        message,
+        "annotation loadbalancer.harvesterhci.io/primary-load-balancer of load balancer b is \"web\", and port 81 TCP of this address belongs to b: no port of this load balancer is served"
+    );
     assert_eq!(allocated(&lb).as_ref(), Some(&address));
     carries(&world, ns, "web", &[81], &["b", "web"]).await?;
     assert_eq!(world.phase(&address, Phase::Bound).await?, "shr2/web");

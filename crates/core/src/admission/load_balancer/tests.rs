@@ -396,9 +396,17 @@ fn req_3_an_address_that_is_waited_for_is_warned_about() {
     let mut world = World::default();
     let pool =
         |name: &str, range: Value| json!({"metadata": {"name": name}, "spec": {"ranges": [range]}});
-    world.pool(&pool("p", subnet("10.0.0.0/24")));
+    let mut excluding = pool("p", subnet("10.0.0.0/24"));
+    excluding["metadata"]["annotations"] =
+        json!({"loadbalancer.harvesterhci.io/exclude": "10.0.0.5, 10.0.0.8-10.0.0.9"});
+    world.pool(&excluding);
     world.pool(&pool("q", subnet("10.0.1.0/24")));
-    for (address, owner) in [("10.0.0.5", "other"), ("10.0.0.6", "web")] {
+    for (address, owner) in [
+        ("10.0.0.5", "other"),
+        ("10.0.0.6", "web"),
+        // In use when it was excluded: it stays.
+        ("10.0.0.9", "web"),
+    ] {
         world.record(&record(address, "p", "Bound", ("shop", owner, "u")));
     }
     let spec = |pool: &str| with(cluster_spec(), json!({"ipPool": pool}));
@@ -423,6 +431,28 @@ fn req_3_an_address_that_is_waited_for_is_warned_about() {
             Some("IPPool r, which spec.ipPool names, does not have 10.0.0.7"),
         ),
         ("10.9.0.7", "", Some("no IPPool has 10.9.0.7")),
+        // As the condition will say.
+        (
+            "10.0.0.8",
+            "",
+            Some("pool p: 10.0.0.8 is excluded by its annotation exclude"),
+        ),
+        (
+            "10.0.0.8",
+            "p",
+            Some("pool p: 10.0.0.8 is excluded by its annotation exclude"),
+        ),
+        (
+            "10.0.0.1",
+            "",
+            Some("pool p: 10.0.0.1 is a gateway of its ranges"),
+        ),
+        (
+            "10.0.1.1",
+            "q",
+            Some("pool q: 10.0.1.1 is a gateway of its ranges"),
+        ),
+        ("10.0.0.9", "", None),
     ] {
         let mut object = lb(&spec(named));
         object["metadata"]["annotations"] = json!({ wanted: address });

@@ -116,7 +116,7 @@ impl World {
     pub(crate) fn pool(&mut self, object: &Value) {
         let pool: IPPool = serde_json::from_value(object.clone()).unwrap();
         let name = pool.metadata.name.clone().unwrap();
-        self.pools.set(&name, &pool.spec);
+        self.pools.set(&name, &pool.metadata, &pool.spec);
         self.allocated.set_pool(&name, &Pool::valid(pool));
     }
 

@@ -30,6 +30,7 @@ fn dhc_3_a_loss_is_a_warning_and_a_renewal_is_no_event() {
     };
     let cases = [
         (Event::Renewed(lease()), true, None, ""),
+        (Event::RenewalUnanswered, true, None, ""),
         (Event::Bound(lease()), false, None, ""),
         (Event::Released(ADDRESS), true, None, ""),
         (Event::Unanswered, false, Some(LEASE_UNANSWERED), "no DHCP"),

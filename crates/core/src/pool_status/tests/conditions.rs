@@ -137,15 +137,25 @@ fn exc_3_excluded_addresses_that_are_held() {
     let mut ledger = ledger(&[("p", &pool)]);
     assert!(ledger.observe(record("172.20.1.4", "a", 1, None)));
     assert!(ledger.observe(record("172.20.1.2", "b", 2, None)));
-    let message = "1 excluded addresses are held, the first is 172.20.1.4 of LoadBalancer shop/a; they stay allocated until their owners are deleted, and are not allocated again";
-    let expected = [
-        ready(),
-        condition(ADDRESS_EXCLUDED, "True", ADDRESS_EXCLUDED, Some(message)),
-    ];
-    assert_eq!(conditions_of(&ledger, "p", &pool, T1), expected);
+    let expected = |message| {
+        [
+            ready(),
+            condition(ADDRESS_EXCLUDED, "True", ADDRESS_EXCLUDED, Some(message)),
+        ]
+    };
+    let one = expected(
+        "1 excluded address is held, 172.20.1.4 of LoadBalancer shop/a; it stays allocated until its owner is deleted, and is not allocated again",
+    );
+    assert_eq!(conditions_of(&ledger, "p", &pool, T1), one);
+    assert!(ledger.observe(record("172.20.1.3", "c", 3, None)));
+    let two = expected(
+        "2 excluded addresses are held, the first is 172.20.1.3 of LoadBalancer shop/c; they stay allocated until their owners are deleted, and are not allocated again",
+    );
+    assert_eq!(conditions_of(&ledger, "p", &pool, T1), two);
+    assert!(ledger.observe(record("172.20.1.3", "c", 10, Some(11))));
     assert!(ledger.observe(record("172.20.1.4", "a", 10, Some(11))));
     let pool = Pool {
-        conditions: expected.to_vec(),
+        conditions: one.to_vec(),
         ..pool
     };
     assert_eq!(conditions_of(&ledger, "p", &pool, T2), [ready()]);

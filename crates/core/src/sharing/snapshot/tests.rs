@@ -218,7 +218,7 @@ fn shr_1_whose_address_has_another_record_by_now_shares_it_no_longer() {
     };
     assert!(matches!(role(false), Role::Member { .. }), "IPA-7");
     assert_eq!(
-        telling::refusal(&role(true)).unwrap().0,
+        telling::refusal("web", &role(true)).unwrap().0,
         status::PRIMARY_NOT_FOUND
     );
 }

@@ -133,12 +133,12 @@ fn pv_3_and_pv_8_the_index_equals_a_comparison_with_each_pool() {
                 1 => {
                     // The same once more, as a write of the status is.
                     if let Some(spec) = all.get(&name) {
-                        index.set(&name, spec);
+                        index.set(&name, &ObjectMeta::default(), spec);
                     }
                 }
                 _ => {
                     let spec = any_spec(&mut rng, number + 10);
-                    index.set(&name, &spec);
+                    index.set(&name, &ObjectMeta::default(), &spec);
                     all.insert(name, spec);
                 }
             }
@@ -214,7 +214,7 @@ fn pv_3_and_pv_8_the_pools_named_are_bounded() {
         "ranges": [{"subnet": "10.0.0.0/24"}], "selector": {"scope": [wide, narrow]},
     }));
     for number in 0..2 * LISTED {
-        index.set(&format!("p{number}"), &all);
+        index.set(&format!("p{number}"), &ObjectMeta::default(), &all);
     }
     let parsed = ParsedPool::of(&all);
     assert_eq!(index.range_violations("own", &parsed).len(), LISTED);
@@ -224,4 +224,60 @@ fn pv_3_and_pv_8_the_pools_named_are_bounded() {
         index.remove(&format!("p{number}"));
     }
     assert_eq!(index.validate("own", &parsed).len(), 1);
+}
+
+#[test]
+fn req_3_a_pool_that_has_an_address_and_never_allocates_it_says_why() {
+    let excluding = |list: &str| ObjectMeta {
+        annotations: Some([(keys::ANNOTATION_EXCLUDE.to_owned(), list.to_owned())].into()),
+        ..ObjectMeta::default()
+    };
+    let of = |subnet: &str| spec(&json!({"ranges": [{"subnet": subnet}]}));
+    let said = |index: &PoolIndex, named: Option<&str>, addr: &str| {
+        let refusals = index.refusals(named, addr.parse().unwrap())?;
+        let texts = refusals
+            .iter()
+            .map(|it| format!("{}: {}", it.pool, it.verdict));
+        Some(texts.collect::<Vec<_>>().join("; "))
+    };
+    let mut index = PoolIndex::default();
+    let wide = of("10.0.0.0/24");
+    index.set("wide", &excluding("10.0.0.9-10.0.0.12"), &wide);
+    // The webhook was off.
+    index.set("narrow", &excluding("10.0.0.9"), &of("10.0.0.8/29"));
+    for (named, addr, expected) in [
+        (None, "10.0.0.7", None),
+        (None, "10.0.0.10", None),
+        (
+            Some("wide"),
+            "10.0.0.10",
+            Some("wide: 10.0.0.10 is excluded by its annotation exclude"),
+        ),
+        (Some("narrow"), "10.0.0.10", None),
+        (
+            None,
+            "10.0.0.9",
+            Some(
+                "narrow: 10.0.0.9 is excluded by its annotation exclude; wide: 10.0.0.9 is excluded by its annotation exclude",
+            ),
+        ),
+        (
+            None,
+            "10.0.0.1",
+            Some("wide: 10.0.0.1 is a gateway of its ranges"),
+        ),
+        (None, "10.0.1.1", Some("")),
+        (Some("narrow"), "10.0.0.1", Some("")),
+        (Some("other"), "10.0.0.7", Some("")),
+    ] {
+        let found = said(&index, named, addr);
+        assert_eq!(found.as_deref(), expected, "{named:?} {addr}");
+    }
+    // The list alone has changed, or is invalid.
+    index.set("wide", &ObjectMeta::default(), &wide);
+    assert_eq!(said(&index, Some("wide"), "10.0.0.10"), None);
+    index.set("wide", &excluding("10.0.0.10"), &wide);
+    assert!(said(&index, Some("wide"), "10.0.0.10").is_some());
+    index.set("wide", &excluding("10.0.0.10, x"), &wide);
+    assert_eq!(said(&index, Some("wide"), "10.0.0.10"), None);
 }

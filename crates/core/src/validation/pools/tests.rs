@@ -1,3 +1,4 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
 use super::*;
@@ -11,7 +12,7 @@ fn spec(value: &Value) -> IPPoolSpec {
 fn violations(own: &Value, others: &[(&str, Value)]) -> Vec<PoolViolation> {
     let mut pools = PoolIndex::default();
     for (name, other) in others {
-        pools.set(name, &spec(other));
+        pools.set(name, &ObjectMeta::default(), &spec(other));
     }
     pools.validate("own", &ParsedPool::of(&spec(own)))
 }

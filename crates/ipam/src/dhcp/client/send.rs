@@ -156,6 +156,9 @@ impl Client {
         } else if !begins && exchange.is_some_and(|exchange| now.mono < exchange.resend_at) {
             return;
         }
+        if exchange.is_some_and(|exchange| exchange.sent > 0) {
+            out.push(Output::Event(Event::RenewalUnanswered));
+        }
         let pause = pause(&deadlines, is_rebinding, now);
         let mut exchange = Exchange {
             xid: self.random.xid(),

@@ -136,6 +136,7 @@ impl Bench {
             }
             Output::Event(Event::Released(address)) => format!("released {}", last(*address)),
             Output::Event(Event::Unanswered) => "unanswered".to_owned(),
+            Output::Event(Event::RenewalUnanswered) => "renewal unanswered".to_owned(),
             Output::Ignored(ignored) => format!("ignored {ignored}"),
         }
     }

@@ -211,13 +211,13 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
                 }
                 refusal = Some((status::WAITING_FOR_PRIMARY, message));
             }
-            (Some(role), _) => refusal = telling::refusal(role),
+            (Some(role), _) => refusal = telling::refusal(&named.name, role),
             // Its spec is refused.
             (None, _) => {}
         }
     }
     if let Some(role @ Role::NameTaken) = own_role
-        && let Some((reason, message)) = telling::refusal(role)
+        && let Some((reason, message)) = telling::refusal(&key.name, role)
     {
         return Standing::NameTaken(reason, message);
     }

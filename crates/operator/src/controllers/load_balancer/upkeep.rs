@@ -221,10 +221,7 @@ async fn restore(
         .restore_shared(key, to, named, pool, clock::now())?;
     if let Some((spec, replaces)) = restored {
         live::ensure_uid(ctx, to).await?;
-        if !records::write(ctx, &spec, replaces).await? {
-            let why = format!("the IPAllocation of {} has changed", spec.addr);
-            return Err(WriteError::Conflict(why));
-        }
+        records::rewrite(ctx, &spec, replaces).await?;
         // The event of the IPAllocation brings the group back.
     }
     Ok(Requeue::AwaitChange)

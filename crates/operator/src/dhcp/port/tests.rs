@@ -131,6 +131,10 @@ fn dhc_1_a_problem_that_lasts_is_told_as_one() {
         report::event(&port.around, &mut port.clients, &owner().uid, &event);
         assert_eq!(told.take(), [expected]);
     }
+    // A renewal is asked for again until the lease expires: it is counted alone.
+    let event = Event::RenewalUnanswered;
+    report::event(&port.around, &mut port.clients, &owner().uid, &event);
+    assert_eq!(told.take(), [""; 0]);
     // The interface goes down again and again.
     for why in ["it is down", "there is no such interface"] {
         port.close(why.to_owned());

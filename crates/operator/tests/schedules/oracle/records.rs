@@ -1,5 +1,7 @@
 //! Changes of records: when an address may be given up, and to whom it may go (ALC-1, ALC-8, IPA-3, REL-4, SHR-5).
 
+use std::collections::BTreeSet;
+
 use harvester_lb_object::Key;
 
 use super::Oracle;
@@ -55,28 +57,34 @@ impl Oracle {
 
     /// Whether a load balancer names the group of a record, and may not share its address (SHR-1, SHR-2).
     fn drops_out(&self, of: &Key, lb: &Lb, record: &Record) -> bool {
+        if lb.requested.is_some() || lb.pool.as_ref().is_some_and(|pool| *pool != record.pool) {
+            return true;
+        }
         let group = record.of();
-        let carried = self.wiring.carried(&group, &self.lbs);
-        let is_carried = |number: &u64| {
-            let port = ("TCP".to_owned(), *number);
-            carried.get(&port).is_some_and(|lbs| lbs.contains(of))
-        };
-        let has_its_port = |(key, other): (&Key, &Lb)| {
-            let mut contested = other.ports.intersection(&lb.ports);
+        let may_take_its_port = |(key, other): &(&Key, &Lb)| {
             // Of those for which the Service does not carry it the older one gets it, also one that has yet to join.
             let is_older = (&other.created, &key.name) < (&lb.created, &of.name)
                 && other.workload == lb.workload
                 && !other.dhcp
                 && other.requested.is_none();
             key.namespace == of.namespace
-                && key != of
-                && (other.names(&group) || *key == group)
+                && *key != of
+                && (other.names(&group) || **key == group)
                 && (other.committed.as_ref() == Some(&record.address) || is_older)
-                && contested.any(|number| !is_carried(number))
         };
-        lb.requested.is_some()
-            || lb.pool.as_ref().is_some_and(|pool| *pool != record.pool)
-            || self.lbs.iter().any(has_its_port)
+        let others = self.lbs.iter().filter(may_take_its_port);
+        let contested: BTreeSet<_> = others
+            .flat_map(|(_, other)| other.ports.intersection(&lb.ports))
+            .collect();
+        if contested.is_empty() {
+            return false;
+        }
+        let carried = self.wiring.carried(&group, &self.lbs);
+        let is_carried = |number: u64| {
+            let port = ("TCP".to_owned(), number);
+            carried.get(&port).is_some_and(|lbs| lbs.contains(of))
+        };
+        contested.into_iter().any(|number| !is_carried(*number))
     }
 
     /// A load balancer that has been told that it shares an address, and may.

@@ -39,6 +39,8 @@ pub(super) struct World {
     discovers: Vec<Duration>,
     confirms: Vec<Duration>,
     selects: Vec<Duration>,
+    /// REQUESTs without a server since the last answer to one, or since the lease or the process began.
+    asked: u32,
     /// The transaction of the last DISCOVER.
     discovered: u32,
     /// The servers know at least the lease that the record shows: nothing was forgotten, forged, or misdated.
@@ -70,6 +72,7 @@ impl World {
             discovers: Vec::new(),
             confirms: Vec::new(),
             selects: Vec::new(),
+            asked: 0,
             discovered: 0,
             is_sound: true,
             is_forged: false,
@@ -115,8 +118,10 @@ impl World {
         match output {
             Output::Send { message, .. } => {
                 self.count(message);
-                if matches!(message.body, Body::Discover { .. }) {
-                    self.probing = Probing::No;
+                match message.body {
+                    Body::Discover { .. } => self.probing = Probing::No,
+                    Body::Confirm { .. } => self.asked += 1,
+                    _ => {}
                 }
                 if self.is_link_up {
                     self.post(&Packet::ToServers(*message));
@@ -158,6 +163,7 @@ impl World {
                 let record = self.record.take().expect("nothing to lose");
                 assert_eq!(record.address, *address);
                 self.announced = (*loss != Loss::Conflict).then_some(*address);
+                self.asked = 0;
                 self.discovers.clear();
                 self.selects.clear();
                 if *loss != Loss::Nak && *loss != Loss::Conflict {
@@ -178,6 +184,13 @@ impl World {
                 self.probing = Probing::No;
                 self.keeps = None;
                 self.announced = None;
+            }
+            Output::Event(Event::Renewed(_)) => self.asked = 0,
+            Output::Event(Event::RenewalUnanswered) => {
+                assert!(self.asked > 0, "nothing was asked");
+                let state = self.client.state();
+                let is_renewal = matches!(state, StateName::Renewing | StateName::Rebinding);
+                assert!(is_renewal && self.record.is_some(), "{state:?}");
             }
             Output::Event(_) | Output::Ignored(_) => {}
         }
@@ -313,6 +326,7 @@ impl World {
         // DHC-3: the operator does not need the client for that.
         let seed = self.random.bits();
         self.client = Client::new(identity(), self.record, None, seed, self.now());
+        self.asked = 0;
         self.probing = Probing::No;
         for times in [&mut self.discovers, &mut self.confirms, &mut self.selects] {
             times.clear();

@@ -12,7 +12,7 @@ use harvester_lb_testkit::{Dhcp, lan};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::wire::{Filter, NO_DISCOVERS};
+use harvester_lb_e2e::leases::filter::{Filter, NO_DISCOVERS};
 use harvester_lb_e2e::leases::operator::{served, start_operator, unserved};
 use harvester_lb_e2e::leases::{
     EARLY, LIFETIME, NODE, SERVERS, bound, counter, delete, dnsmasq_with, given_back, held, lease,
@@ -64,7 +64,7 @@ async fn refused(world: &World, kind: &str) -> anyhow::Result<()> {
     let labels = json!({"app": "web"});
     world.fake_vmi(&ns, "vm", labels, Some("10.81.0.1")).await?;
     let _kube_vip = FakeKubeVip::start(&world.client());
-    let before = server(world, kind, 230, None).await?;
+    let before = server(world, kind, 188, None).await?;
     let operator = start_operator(world, NODE, "operator", &[]).await?;
     let process = start(world, "builtin").await?;
     let lb = leased(world, &ns, "web").await?;
@@ -75,7 +75,7 @@ async fn refused(world: &World, kind: &str) -> anyhow::Result<()> {
     let no_discovers = Filter::set(world, NO_DISCOVERS)?;
     let record = phase(world, &lb, Phase::Bound).await?;
     drop(before);
-    let server = server(world, kind, 233, Some(had)).await?;
+    let server = server(world, kind, 191, Some(had)).await?;
     unserved(world, &lb).await?;
     ensure!(!is_over(&record)?, "the lease has expired: {record:?}");
     let naks = counter(
@@ -90,12 +90,12 @@ async fn refused(world: &World, kind: &str) -> anyhow::Result<()> {
 
     drop(no_discovers);
     let next = bound(world, &lb).await?;
-    ensure!((lan(233)..=lan(234)).contains(&next), "{next}");
+    ensure!((lan(191)..=lan(192)).contains(&next), "{next}");
     let again = served(world, &lb, next).await?;
     ensure!(again != service, "the Service has outlived its lease");
     let bound = format!("leased {next}");
     world.event(&ns, "LoadBalancer", "web", &bound).await?;
-    let held = held(&server, &(230..=234));
+    let held = held(&server, &(188..=192));
     ensure!(held == [next], "{}", server.leases());
 
     delete(world, &lb).await?;
