@@ -13,7 +13,12 @@ use crate::metrics_snapshot::MetricsSnapshot;
 use crate::read::{allocated, ready};
 
 /// Reasons of LoadBalancers that wait for an address.
-const WAIT: [&str; 3] = ["NoAvailableIP", "NoMatchedPool", "PoolNotFound"];
+const WAIT: [&str; 4] = [
+    "NoAvailableIP",
+    "NoMatchedPool",
+    "PoolNotFound",
+    "RequestedAddressUnavailable",
+];
 
 /// One line for each wrong metric.
 pub fn findings(all: &Snapshot, metrics: &MetricsSnapshot, pools: &[&str]) -> Vec<String> {

@@ -130,7 +130,7 @@ async fn of_kube_vip(world: &World, ns: &str) -> anyhow::Result<[Option<String>;
 async fn dhc_1_traffic_reaches_a_leased_address_until_it_is_given_back(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    let alone = without().await?;
+    let _alone = without().await?;
     let server = Dhcp::dnsmasq(&world.cluster, lan(250), lan(253)).await?;
     let (operator, dhcp) = (operator(&world, "builtin").await?, dhcp(&world, "builtin")?);
     let ns = "dhc1";
@@ -168,14 +168,13 @@ async fn dhc_1_traffic_reaches_a_leased_address_until_it_is_given_back(
     );
     dhcp.end().await?;
     operator.end().await?;
-    drop(alone);
     Ok(())
 }
 
 async fn dhc_4_a_deleted_namespace_gives_its_leased_address_back(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    let alone = without().await?;
+    let _alone = without().await?;
     let server = Dhcp::dnsmasq(&world.cluster, lan(180), lan(183)).await?;
     let (operator, dhcp) = (operator(&world, "builtin").await?, dhcp(&world, "builtin")?);
     let (ns, other) = ("dhc4", "dhc4-other");
@@ -206,14 +205,13 @@ async fn dhc_4_a_deleted_namespace_gives_its_leased_address_back(
     no_record(&world, &of_other).await?;
     dhcp.end().await?;
     operator.end().await?;
-    drop(alone);
     Ok(())
 }
 
 async fn dhc_3_the_service_ends_with_the_lease_and_comes_back_with_another(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    let alone = without().await?;
+    let _alone = without().await?;
     let (first, last, lifetime) = (lan(184), lan(187), Duration::from_secs(16));
     let early = json!({"renew-timer": 4, "rebind-timer": 8});
     let mut server = Dhcp::kea_with(&world.cluster, first, last, lifetime, &early).await?;
@@ -268,12 +266,11 @@ async fn dhc_3_the_service_ends_with_the_lease_and_comes_back_with_another(
     no_record(&world, &lb).await?;
     dhcp.end().await?;
     operator.end().await?;
-    drop(alone);
     Ok(())
 }
 
 async fn dhc_6_from_kube_vip_to_leases_and_back(world: Arc<World>) -> anyhow::Result<()> {
-    let alone = without().await?;
+    let _alone = without().await?;
     let server = Dhcp::dnsmasq(&world.cluster, lan(188), lan(191)).await?;
     let before = operator(&world, "kube-vip").await?;
     let ns = "dhc6";
@@ -330,6 +327,5 @@ async fn dhc_6_from_kube_vip_to_leases_and_back(world: Arc<World>) -> anyhow::Re
     world.gone(&world.services(ns), ns).await?;
     dhcp.end().await?;
     operator.end().await?;
-    drop(alone);
     Ok(())
 }

@@ -60,7 +60,7 @@ pub async fn write(
     }
 }
 
-/// As [`write`], for a caller that does not decide again: on a conflict the ledger has the current object afterwards, and the
+/// As [`write()`], for a caller that does not decide again: on a conflict the ledger has the current object afterwards, and the
 /// error requeues the caller's key.
 pub async fn rewrite(
     ctx: &Context,

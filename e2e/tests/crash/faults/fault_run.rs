@@ -9,7 +9,7 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::audit::audit;
 use harvester_lb_e2e::lives::{create, member};
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
-use harvester_lb_e2e::quiet::{audited, lines};
+use harvester_lb_e2e::quiet::lines;
 use harvester_lb_e2e::stage::{NODE, Stage};
 use harvester_lb_e2e::world::PATIENT_LEASE;
 use harvester_lb_testkit::proxy::{Fault, Frequency, Match, Proxy, Rule};
@@ -43,9 +43,10 @@ impl FaultRun {
         let stage = Stage::set(world, ns, &PATIENT_LEASE, &[("KUBECONFIG", kubeconfig)]).await?;
         // The second member causes the change of the port names (SHR-4), so that those of the churn join without its pauses.
         for number in 0..2 {
-            create(&world.lbs(ns), &member(GROUP, number, true)).await?;
+            let member = member(GROUP, number, true);
+            create(&world.lbs(ns), &member).await?;
+            world.lb_reason(ns, &member.name, "Ready").await?;
         }
-        audited(world, NODE, &[ns]).await?;
         let readiness = Readiness::start(&world.client(), ns);
         Ok(Self {
             stage,
