@@ -282,22 +282,31 @@ pub async fn ensure_not_own(
     Ok(())
 }
 
-/// Verifies that the address which the status of a load balancer names has no IPAllocation if the store has none: it may share the
-/// address still, and the watches of Service and IPAllocation are both behind that of the load balancer (SHR-4).
+/// Verifies that the IPAllocation of the address which the status of a load balancer names, or its absence, is unchanged: it may share
+/// the address still, and the watches of Service and IPAllocation are both behind that of the load balancer (SHR-4, SHR-6). One that
+/// cannot be read is not read again.
 ///
 /// # Errors
-/// `Conflict` if there is one; the store has it.
-pub async fn ensure_unrecorded(ctx: &Context, lb: &LoadBalancer) -> Result<(), WriteError> {
+/// `Conflict` if it has changed; the store has it.
+pub async fn ensure_record_unchanged(ctx: &Context, lb: &LoadBalancer) -> Result<(), WriteError> {
     let Some(addr) = status::allocated_addr(lb) else {
         return Ok(());
     };
     let key = records::key(addr);
-    let is_known = || ctx.index.stores.allocations.get(&key).is_some();
-    if is_known() || ctx.client.get_live::<IPAllocation>(&key).await?.is_none() {
+    let stored = || ctx.index.stores.allocations.entry(&key);
+    let before = stored();
+    let is_readable = |it: &Allocation| matches!(it, Allocation::Valid { .. });
+    if before.as_ref().is_some_and(|it| !is_readable(&it.value)) {
         return Ok(());
     }
-    let why = format!("IPAllocation {key} exists, the store was behind");
-    Err(WriteError::Conflict(why))
+    ctx.client.get_live::<IPAllocation>(&key).await?;
+    let version = before.map(|it| it.stamp.version);
+    if stored().map(|it| it.stamp.version) == version {
+        return Ok(());
+    }
+    Err(WriteError::Conflict(format!(
+        "IPAllocation {key} has been changed, deleted or recreated meanwhile"
+    )))
 }
 
 /// Verifies that the record of a DHCP lease, or its absence, is unchanged (DHC-3).

@@ -115,6 +115,17 @@ impl Group {
         self.records.iter().filter(is_left).cloned().collect()
     }
 
+    /// Those whose status says that they share the address: one for each address, since all have the same but amid a change.
+    pub fn told(&self) -> Vec<&LoadBalancer> {
+        let lbs = self.parties.iter().filter_map(|party| party.lb.as_valid());
+        let mut told: Vec<_> = lbs
+            .filter(|lb| telling::was_of(lb, &self.key.name))
+            .collect();
+        told.sort_by_key(|lb| status::allocated_addr(lb));
+        told.dedup_by_key(|lb| status::allocated_addr(lb));
+        told
+    }
+
     fn own_service(&self) -> Option<&Service> {
         let service = self.service.as_deref()?;
         // Of one that cannot be decoded the owners are known, which tell who shares the address.

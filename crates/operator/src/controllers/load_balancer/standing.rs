@@ -84,7 +84,7 @@ pub async fn goal(
         }
         Standing::Own(Some(why)) if !has_own(ctx, key, lb) => {
             if telling::was_of_another(lb) {
-                live::ensure_unrecorded(ctx, lb).await?;
+                live::ensure_record_unchanged(ctx, lb).await?;
             }
             let why = why.clone();
             Ok(allocate::unshared_goal(ctx, lb, checked, why, false))
@@ -110,6 +110,9 @@ async fn own_goal(
     let is_primary = snapshot.is_some();
     let own = |it: &&Record| it.spec.owner == spec::owner(&lb.metadata);
     let record = snapshot.and_then(|it| Some(it.record.filter(own)?.spec.addr));
+    if let Some(group) = group.as_ref().filter(|_| record.is_none()) {
+        ensure_none_shares(ctx, group).await?;
+    }
     let shared = match refusal {
         Some((reason, message)) => Some(Shared::Refused(reason, message.clone())),
         None => is_primary.then_some(Shared::Primary),
@@ -149,6 +152,18 @@ async fn own_goal(
         }
         (goal, _) => goal,
     })
+}
+
+/// Verifies that no record of the group's address is unseen, before one of its name gets an address: others may share that of an earlier
+/// one of the name (SHR-6), and keep it (SHR-5).
+///
+/// # Errors
+/// `Conflict` if there is one; the store has it.
+async fn ensure_none_shares(ctx: &Context, group: &Group) -> Result<(), WriteError> {
+    for lb in group.told() {
+        live::ensure_record_unchanged(ctx, lb).await?;
+    }
+    Ok(())
 }
 
 /// Whether a load balancer that may not share the address that it asks for has one of its own, and is served with it (SHR-7).

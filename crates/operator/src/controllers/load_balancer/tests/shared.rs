@@ -120,26 +120,78 @@ async fn shr_7_the_slice_of_one_that_has_left_with_a_refused_spec_goes() {
     }
 }
 
-/// A new leader may have the status of a member before the record and the Service of its group.
+/// The status of one that shares the address of `g`.
+fn told(mut lb: Value) -> Value {
+    let told = Shared::Secondary("g".to_owned()).condition("10.0.0.2");
+    lb["status"]["conditions"] = json!([
+        {"type": "AddressShared", "status": "True", "reason": told.reason, "message": told.message},
+    ]);
+    lb
+}
+
+/// A new leader may have the status of a member before the record and the Service of its group. It may know what the address was before.
 #[tokio::test]
 async fn shr_4_the_slice_of_a_member_whose_record_is_not_seen_yet_stays() {
-    let told = Shared::Secondary("g".to_owned()).condition("10.0.0.2");
-    for is_recorded in [true, false] {
-        let server = FakeApiServer::default();
-        let mut lb = member(5);
-        lb["status"]["conditions"] = json!([
-            {"type": "AddressShared", "status": "True", "reason": told.reason, "message": told.message},
-        ]);
-        server.put(LB, lb.clone());
-        let ctx = leader(&server, pool(&json!({})), &lb);
-        serves(&ctx, &server);
-        ctx.index.stores.services.forget(&key(), Version(99));
-        if is_recorded {
-            server.put(RECORD, record_of_group());
+    for has_old_copy in [false, true] {
+        for is_recorded in [true, false] {
+            let server = FakeApiServer::default();
+            let lb = told(member(5));
+            server.put(LB, lb.clone());
+            let ctx = leader(&server, pool(&json!({})), &lb);
+            serves(&ctx, &server);
+            ctx.index.stores.services.forget(&key(), Version(99));
+            if has_old_copy {
+                knows(&ctx, 2, &record("10.0.0.2", 2, "Released", "u-old"));
+            }
+            if is_recorded {
+                server.put(RECORD, record_of_group());
+            } else if has_old_copy {
+                server.put(RECORD, record("10.0.0.2", 2, "Released", "u-old"));
+            }
+            let outcome = reconcile(&ctx, &key()).await;
+            let is_kept = server.get(SLICE).is_some();
+            assert_eq!(is_kept, is_recorded, "{has_old_copy} {outcome:?}");
         }
-        let outcome = reconcile(&ctx, &key()).await;
-        let is_kept = server.get(SLICE).is_some();
-        assert_eq!(is_kept, is_recorded, "{outcome:?}");
+    }
+}
+
+/// A load balancer of the name of a group is created anew, and a new leader has not seen the record that the others keep.
+#[tokio::test]
+async fn shr_5_one_of_the_name_gets_no_other_address_while_the_record_of_the_group_is_not_seen() {
+    for has_old_copy in [false, true] {
+        let server = FakeApiServer::default();
+        let mut later = named("vm");
+        later["metadata"]["name"] = "g".into();
+        later["metadata"]["uid"] = "u-later".into();
+        later["status"] = json!({});
+        let path = LB.replace("loadbalancers/a", "loadbalancers/g");
+        server.put(&path, later.clone());
+        let mut other = told(member(5));
+        other["spec"]["listeners"][0]["port"] = 81.into();
+        server.put(LB, other.clone());
+        server.put(RECORD, record_of_group());
+        let ctx = leader(&server, pool(&json!({})), &other);
+        let group = Key::new("n", "g");
+        let lbs = &ctx.index.stores.lbs;
+        let change = lbs.written(&group, Version(5), Lb::valid(object(later)));
+        ctx.index.lb_changed(&group, &change.unwrap());
+        if has_old_copy {
+            knows(&ctx, 2, &record("10.0.0.2", 2, "Released", "u-old"));
+        }
+        let outcome = reconcile(&ctx, &group).await;
+        let Err(WriteError::Conflict(why)) = outcome else {
+            panic!("{outcome:?}");
+        };
+        assert!(why.contains("IPAllocation"), "{why}");
+        assert_eq!(server.writes(), [], "{has_old_copy}");
+        // From here on the record is known, and no other one is made.
+        let _ = reconcile(&ctx, &group).await;
+        let mut writes = server.writes().into_iter();
+        let is_other = |path: &str| path.contains("/ipallocations") && path != RECORD;
+        assert!(
+            !writes.any(|(_, path, _)| is_other(&path)),
+            "{has_old_copy}"
+        );
     }
 }
 
