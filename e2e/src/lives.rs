@@ -43,15 +43,6 @@ pub struct Life {
     pub steps: Vec<Step>,
 }
 
-/// Reasons of LoadBalancers that wait for an address although others share theirs or ask for a certain one.
-pub const WAITS: [&str; 5] = [
-    "NoAvailableIP",
-    "NameConflict",
-    "PrimaryNotFound",
-    "RequestedAddressUnavailable",
-    "WaitingForPrimary",
-];
-
 /// A member of a group, without steps. The first one has its name and the others name it; each has a port of its own.
 pub fn member(group: &str, number: u8, is_vm: bool) -> Life {
     let (name, annotations) = match number {

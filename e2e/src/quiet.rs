@@ -20,7 +20,6 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::lives::WAITS;
 use crate::metrics_snapshot::MetricsSnapshot;
 use crate::world::{OURS, World};
 use crate::{audit, exported};
@@ -34,6 +33,14 @@ const STILL_SHARED: Duration = Duration::from_secs(4);
 /// Longest time that a pool's status may be behind: the longest pause after a slow write (10 s where changes do not
 /// end), and a margin.
 const PACE_LIMIT: Duration = Duration::from_secs(30);
+/// Reasons of LoadBalancers that wait for an address although others share theirs or ask for a certain one.
+const WAITS: [&str; 5] = [
+    "NoAvailableIP",
+    "NameConflict",
+    "PrimaryNotFound",
+    "RequestedAddressUnavailable",
+    "WaitingForPrimary",
+];
 /// Timeout of the wait.
 const LIMIT: Duration = Duration::from_secs(90);
 

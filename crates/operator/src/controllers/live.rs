@@ -16,7 +16,7 @@ use harvester_lb_core::sharing::group::is_owner;
 use harvester_lb_core::sharing::{index, telling};
 use harvester_lb_core::{cached, spec, status};
 use harvester_lb_ipam::{Owner, Record, Request};
-use harvester_lb_object::Key;
+use harvester_lb_object::{Key, Version};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -41,10 +41,33 @@ where
     if current.as_ref().is_some_and(holds) {
         return Ok(());
     }
-    Err(WriteError::Conflict(format!(
+    Err(changed::<K>(key))
+}
+
+/// Verifies that an object still has this version, or is still absent.
+///
+/// # Errors
+/// `Conflict` if not; the store has the current object. Otherwise that of the request.
+async fn ensure_version<K>(
+    ctx: &Context,
+    key: &Key,
+    version: Option<Version>,
+) -> Result<(), WriteError>
+where
+    K: CachedResource<Index>,
+{
+    let current = ctx.client.get_live::<K>(key).await?;
+    if current.map(|it| meta::version(it.meta())) == version {
+        return Ok(());
+    }
+    Err(changed::<K>(key))
+}
+
+fn changed<K: CachedResource<Index>>(key: &Key) -> WriteError {
+    WriteError::Conflict(format!(
         "{} {key} has been changed, deleted or recreated meanwhile",
         K::kind(&())
-    )))
+    ))
 }
 
 /// Verifies that the load balancer of this name still has this uid: a later one of the name may own its IPAllocations
@@ -89,9 +112,7 @@ pub async fn ensure_slice_caught_up(ctx: &Context, key: &Key) -> Result<(), Writ
     let before = stored().map(version);
     catch_slice_up(ctx, key).await?;
     if stored().map(version) != before {
-        return Err(WriteError::Conflict(format!(
-            "EndpointSlice {key} has been changed, deleted or recreated meanwhile"
-        )));
+        return Err(changed::<EndpointSlice>(key));
     }
     Ok(())
 }
@@ -246,17 +267,7 @@ pub async fn ensure_pool_unchanged(ctx: &Context, seen: &SeenPool) -> Result<(),
     if !seen.is_decodable {
         return Ok(());
     }
-    let name = &seen.name;
-    let now = ctx
-        .client
-        .get_live::<IPPool>(&Key::new("", &**name))
-        .await?;
-    if now.map(|pool| meta::version(&pool.metadata)) == seen.version {
-        return Ok(());
-    }
-    Err(WriteError::Conflict(format!(
-        "IPPool {name} has been changed, deleted or recreated meanwhile"
-    )))
+    ensure_version::<IPPool>(ctx, &Key::new("", &*seen.name), seen.version).await
 }
 
 /// Verifies that an address has no IPAllocation of a pool of which `is_own` is true, and none that cannot be read.
@@ -293,20 +304,13 @@ pub async fn ensure_record_unchanged(ctx: &Context, lb: &LoadBalancer) -> Result
         return Ok(());
     };
     let key = records::key(addr);
-    let stored = || ctx.index.stores.allocations.entry(&key);
-    let before = stored();
+    let stored = ctx.index.stores.allocations.entry(&key);
     let is_readable = |it: &Allocation| matches!(it, Allocation::Valid { .. });
-    if before.as_ref().is_some_and(|it| !is_readable(&it.value)) {
+    if stored.as_ref().is_some_and(|it| !is_readable(&it.value)) {
         return Ok(());
     }
-    ctx.client.get_live::<IPAllocation>(&key).await?;
-    let version = before.map(|it| it.stamp.version);
-    if stored().map(|it| it.stamp.version) == version {
-        return Ok(());
-    }
-    Err(WriteError::Conflict(format!(
-        "IPAllocation {key} has been changed, deleted or recreated meanwhile"
-    )))
+    let version = stored.map(|it| it.stamp.version);
+    ensure_version::<IPAllocation>(ctx, &key, version).await
 }
 
 /// Verifies that the record of a DHCP lease, or its absence, is unchanged (DHC-3).
@@ -314,17 +318,7 @@ pub async fn ensure_record_unchanged(ctx: &Context, lb: &LoadBalancer) -> Result
 /// # Errors
 /// `Conflict` if it has changed; the store has it.
 pub async fn ensure_lease_unchanged(ctx: &Context, seen: &SeenLease) -> Result<(), WriteError> {
-    let name = &seen.name;
-    let now = ctx
-        .client
-        .get_live::<IPAllocation>(&Key::new("", &**name))
-        .await?;
-    if now.map(|record| meta::version(&record.metadata)) == seen.version {
-        return Ok(());
-    }
-    Err(WriteError::Conflict(format!(
-        "IPAllocation {name} has been changed, deleted or recreated meanwhile"
-    )))
+    ensure_version::<IPAllocation>(ctx, &Key::new("", &*seen.name), seen.version).await
 }
 
 /// Reads a Service live and returns the addresses that it shows, in case the stored copy is stale (IPA-3 b). Empty if there
