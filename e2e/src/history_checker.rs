@@ -59,6 +59,17 @@ fn group(meta: &ObjectMeta, named: Option<String>) -> String {
     format!("{namespace}/{name}")
 }
 
+/// A change of an address, or its loss, by a LoadBalancer that asks for the same as before.
+#[derive(Clone, Debug)]
+struct Move {
+    id: String,
+    group: String,
+    from: String,
+    to: Option<String>,
+    /// Whether it names the group of another one, of which nobody else had the former address.
+    had_its_own: bool,
+}
+
 #[derive(Default)]
 struct Seen {
     /// By uid.
@@ -70,8 +81,10 @@ struct Seen {
     /// By id: the address that a Service requests.
     services: HashMap<String, String>,
     shared_addresses: Vec<String>,
-    moved: Vec<String>,
+    moves: Vec<Move>,
     given: BTreeSet<(String, String)>,
+    /// By address: the groups of those that got it other than by one of the moves.
+    groups: HashMap<String, BTreeSet<String>>,
 }
 
 impl Seen {
@@ -109,24 +122,54 @@ impl Seen {
     /// Those that have the address must be of one group.
     fn lb(&mut self, lb: &LoadBalancer) {
         let (uid, id, ip) = (uid(&lb.metadata), id(&lb.metadata), served(lb));
-        let before = self.put(lb);
-        if let Some(before) = before
-            && let Some(had) = before.ip
-            && Some(&had) != ip.as_ref()
-            && !before.asks_anew
-        {
-            self.moved.push(format!("{id}: from {had} to {ip:?}"));
+        let group = Asked::of(lb).group;
+        let moved_from = self.put(lb).and_then(|before| {
+            let from = before.ip.filter(|from| Some(from) != ip.as_ref());
+            from.filter(|_| !before.asks_anew)
+        });
+        let moves = moved_from.is_some();
+        if let Some(from) = moved_from {
+            self.moves.push(Move {
+                had_its_own: group != id && !self.holds(&group, &from),
+                to: ip.clone(),
+                id: id.clone(),
+                group: group.clone(),
+                from,
+            });
         }
         let Some(ip) = ip else { return };
-        let group = |uid: &str| self.lbs.get(uid).map(|held| &held.asked.group);
+        let asked = |uid: &str| self.lbs.get(uid).map(|held| &held.asked.group);
         for other in self.holders.get(&ip).into_iter().flatten() {
-            if group(other) != group(&uid) {
+            if asked(other) != asked(&uid) {
                 let other = self.lbs.get(other).map(|held| &held.id);
                 let wrong = format!("{ip} is {id}'s and {other:?}'s at one time");
                 self.shared_addresses.push(wrong);
             }
         }
+        if !moves {
+            self.groups.entry(ip.clone()).or_default().insert(group);
+        }
         self.given.insert((uid, ip));
+    }
+
+    /// Whether the group has the address.
+    fn holds(&self, group: &str, ip: &str) -> bool {
+        let holders = self.holders.get(ip).into_iter().flatten();
+        let mut held = holders.filter_map(|uid| self.lbs.get(uid));
+        held.any(|held| held.asked.group == group)
+    }
+
+    /// The moves that no rule allows. One that got an address of its own while its group had none (that of its earlier namesake,
+    /// ALC-1) moves to that of the group later (SHR-7); the others may be seen there after it.
+    fn moved(&self) -> Vec<String> {
+        let joins = |m: &Move| {
+            let groups = m.to.as_ref().and_then(|to| self.groups.get(to));
+            m.had_its_own && groups.is_some_and(|groups| groups.contains(&m.group))
+        };
+        let wrong = self.moves.iter().filter(|m| !joins(m));
+        wrong
+            .map(|m| format!("{}: from {} to {:?}", m.id, m.from, m.to))
+            .collect()
     }
 
     /// The address of each LoadBalancer, by uid.
@@ -232,9 +275,9 @@ impl HistoryChecker {
         lock(&self.seen).shared_addresses.clone()
     }
 
-    /// LoadBalancers whose address was changed or removed, although they ask for the same as before.
+    /// LoadBalancers whose address was changed or removed, although they ask for the same as before and join no group.
     pub fn moved(&self) -> Vec<String> {
-        lock(&self.seen).moved.clone()
+        lock(&self.seen).moved()
     }
 
     /// Number of times that a LoadBalancer got an address.

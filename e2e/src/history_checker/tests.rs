@@ -39,7 +39,7 @@ fn one_after_the_other_is_well() {
     seen.service(&service("c", keys::DHCP_ADDRESS));
     seen.service(&service("d", keys::DHCP_ADDRESS));
     assert_eq!(seen.shared_addresses, Vec::<String>::new());
-    assert_eq!(seen.moved, Vec::<String>::new());
+    assert_eq!(seen.moved(), Vec::<String>::new());
     assert_eq!(seen.given.len(), 2);
 }
 
@@ -78,7 +78,7 @@ fn an_address_that_changes_or_goes_is_named() {
     seen.lb(&lb("a", Some("10.0.0.2")));
     seen.lb(&lb("a", Some("10.0.0.3")));
     seen.lb(&lb("a", None));
-    assert_eq!(seen.moved.len(), 2, "{:?}", seen.moved);
+    assert_eq!(seen.moved().len(), 2, "{:?}", seen.moved());
 }
 
 /// A LoadBalancer that names a group.
@@ -110,10 +110,10 @@ fn those_of_a_group_have_one_address() {
     seen.lb(&lb("b", Some("10.0.0.2")));
     seen.lb(&lb("b", Some("10.0.0.4")));
     assert_eq!(seen.shared_addresses, Vec::<String>::new());
-    assert_eq!(seen.moved, Vec::<String>::new());
+    assert_eq!(seen.moved(), Vec::<String>::new());
     // Without asking for it.
     seen.lb(&lb("b", Some("10.0.0.5")));
-    assert_eq!(seen.moved.len(), 1, "{:?}", seen.moved);
+    assert_eq!(seen.moved().len(), 1, "{:?}", seen.moved());
     seen.lb(&lb("b", Some("10.0.0.2")));
     seen.record(&record("Bound", "c"));
     assert_eq!(
@@ -122,4 +122,53 @@ fn those_of_a_group_have_one_address() {
         "{:?}",
         seen.shared_addresses
     );
+}
+
+#[test]
+fn an_address_of_its_own_is_given_up_for_that_of_the_group_only() {
+    // The other one is seen there before or after it.
+    for primary_first in [true, false] {
+        let mut seen = Seen::default();
+        seen.lb(&of_group("b", "a", Some("10.0.0.3")));
+        let primary = lb("a", Some("10.0.0.2"));
+        if primary_first {
+            seen.lb(&primary);
+        }
+        seen.lb(&of_group("b", "a", Some("10.0.0.2")));
+        if !primary_first {
+            seen.lb(&primary);
+        }
+        assert_eq!(seen.moved(), Vec::<String>::new());
+    }
+    let moves: [(&str, &[&str], Option<&str>); 5] = [
+        ("to none", &["10.0.0.2"], None),
+        (
+            "to one that the group has not",
+            &["10.0.0.2"],
+            Some("10.0.0.4"),
+        ),
+        ("while the group has none", &[], Some("10.0.0.2")),
+        ("from the group's to none", &["10.0.0.3"], None),
+        (
+            "from the group's",
+            &["10.0.0.3", "10.0.0.2"],
+            Some("10.0.0.2"),
+        ),
+    ];
+    for (what, of_others, to) in moves {
+        let mut seen = Seen::default();
+        for (number, ip) in of_others.iter().enumerate() {
+            seen.lb(&of_group(&format!("c{number}"), "a", Some(ip)));
+        }
+        seen.lb(&of_group("b", "a", Some("10.0.0.3")));
+        seen.lb(&of_group("b", "a", to));
+        assert_eq!(seen.moved().len(), 1, "{what}: {:?}", seen.moved());
+    }
+    // A group that moves without having asked.
+    let mut seen = Seen::default();
+    for ip in ["10.0.0.2", "10.0.0.3"] {
+        seen.lb(&lb("a", Some(ip)));
+        seen.lb(&of_group("b", "a", Some(ip)));
+    }
+    assert_eq!(seen.moved().len(), 2, "{:?}", seen.moved());
 }
