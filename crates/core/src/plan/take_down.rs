@@ -73,7 +73,7 @@ pub(super) fn waiting<'a>(view: &View<'_>, vm: Option<&VmSpec>, waiting: &Waitin
     }
 }
 
-/// Cluster type: the address and nothing else (REC-1). A Service or EndpointSlice exists only if it was of VM type before, with
+/// Cluster type: the address, its own or a shared one (SHR-8), and nothing else (REC-1). A Service or EndpointSlice exists only if it was of VM type before, with
 /// this uid (despite WV-9) or an earlier one.
 pub(super) fn address_only<'a>(view: &View<'_>, address: &Address) -> Plan<'a> {
     let present = view.lb.status.as_ref().and_then(|s| s.address.as_deref());

@@ -78,6 +78,10 @@ impl<'a> Snapshot<'a> {
             candidate: candidate(*party, &key.name, record),
             ports: ports.as_ref().map(|all| all.iter().map(served).collect()),
             slice: party.slice,
+            is_told: match party.lb {
+                Lb::Valid(lb) => telling::was_of(lb, &key.name),
+                Lb::Invalid(..) => false,
+            },
         };
         let stored = Stored {
             name: &key.name,

@@ -66,6 +66,7 @@ fn wish<'a>(lb: Candidate<'a>, port: u16, slice: Option<&'a EndpointSlice>) -> W
         candidate: lb,
         ports: Some([tcp(port)].into()),
         slice,
+        is_told: false,
     }
 }
 
@@ -337,6 +338,52 @@ fn rec_4_while_the_service_is_absent_status_and_endpoint_slice_tell_who_shares()
         ..stored
     };
     assert!(say(&stored)[0].contains("no such load balancer"));
+}
+
+/// The status of one that joins says so before its EndpointSlice and the Service have its ports.
+#[test]
+fn shr_5_one_that_was_told_so_keeps_the_address_of_a_primary_that_is_gone() {
+    let named = |name, names_address| Candidate {
+        names_address,
+        ..candidate(name, 2)
+    };
+    let (of_primary, earlier) = (service("p", &["p"], &[(80, "80-tcp")]), candidate("p", 9));
+    for service in [Some(&of_primary), None] {
+        for (names_address, is_told, recorded, is_kept) in [
+            (true, true, true, true),
+            (true, false, true, false),
+            (false, true, true, false),
+            (true, true, false, false),
+        ] {
+            let joins = Wish {
+                is_told,
+                ..wish(named("b", names_address), 81, None)
+            };
+            let stored = Stored {
+                name: "p",
+                lbs: vec![joins.clone()],
+                service,
+                record: recorded.then(|| held("p")),
+            };
+            let case = format!("{names_address} {is_told} {recorded} {}", service.is_some());
+            if is_kept {
+                assert_eq!(say(&stored), ["b holds"], "{case}");
+            } else {
+                assert!(say(&stored)[0].contains("no such load balancer"), "{case}");
+            }
+            // One of the primary's name is created anew (SHR-6).
+            let earlier = Candidate {
+                uid: "later",
+                ..earlier.clone()
+            };
+            let stored = Stored {
+                lbs: vec![joins, wish(earlier, 80, None)],
+                ..stored
+            };
+            let is_taken = say(&stored).contains(&"p has its name in vain".to_owned());
+            assert_eq!(is_taken, is_kept, "{case}");
+        }
+    }
 }
 
 #[test]

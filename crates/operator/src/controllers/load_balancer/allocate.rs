@@ -81,7 +81,8 @@ fn with_address(lb: &LoadBalancer, vm: Option<Box<spec::VmSpec>>, address: Addre
     }
 }
 
-/// What a load balancer is to have that shares the address of this record. What it has itself becomes extra records (SHR-7).
+/// What a load balancer is to have that shares the address of this record: of cluster type the address alone (SHR-8). What it has itself
+/// becomes extra records (SHR-7).
 ///
 /// # Errors
 /// `Conflict` if the address is not Bound any more.

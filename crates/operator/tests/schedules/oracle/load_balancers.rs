@@ -31,6 +31,22 @@ fn without_details(status: &Value) -> Value {
     status
 }
 
+/// Whether the status says that the load balancer shares an address.
+fn shares_told(lb: &Value) -> bool {
+    let shared = condition(lb, "AddressShared");
+    shared.is_some_and(|it| it["status"] == "True")
+}
+
+/// The reason of the condition Ready.
+fn ready(lb: &Value) -> Option<&str> {
+    condition(lb, "Ready")?["reason"].as_str()
+}
+
+fn condition<'a>(lb: &'a Value, type_: &str) -> Option<&'a Value> {
+    let mut all = lb["status"]["conditions"].as_array()?.iter();
+    all.find(|condition| condition["type"] == type_)
+}
+
 impl Oracle {
     pub(super) fn lb(&mut self, event: &Event) -> Result<(), Failure> {
         self.settle(event);
@@ -90,6 +106,21 @@ impl Oracle {
                 "{key} holds {left} of pool {} and its status is changed to {:?}",
                 record.pool,
                 now.committed
+            );
+        }
+        if let (Some(left), Some(told)) = (&before.committed, &event.before) {
+            let group = now.primary.as_ref().filter(|_| now.was.is_none());
+            let record = self.records.get(left).filter(|r| r.bound);
+            let is_groups = record.zip(group).is_some_and(|(record, group)| {
+                record.of().namespace == key.namespace && *record.of().name == **group
+            });
+            must!(
+                "SHR-5",
+                !is_groups
+                    || self.by_hand.contains(left)
+                    || !shares_told(told)
+                    || ready(object) != Some("PrimaryNotFound"),
+                "{key} was told that it shares {left}, which is the address of {group:?} still, and now that there is no such load balancer"
             );
         }
         // SHR-3: an address of the group that it names.

@@ -155,6 +155,47 @@ async fn shr_4_the_slice_of_a_member_whose_record_is_not_seen_yet_stays() {
     }
 }
 
+/// The primary goes after the status of one that joins says that it shares the address, and before the Service has its ports.
+#[tokio::test]
+async fn shr_5_one_that_joins_keeps_the_address_of_a_primary_that_goes_amid() {
+    let service = |ctx: &Context, server: &FakeApiServer| {
+        let mut service = service_of_group("u-g");
+        let ports = json!([{"name": "http", "port": 80, "protocol": "TCP"}]);
+        service["spec"]["ports"] = ports;
+        server.put(GROUP, service.clone());
+        let service = cached::service(Ok(object(service))).unwrap();
+        let group = Key::new("n", "g");
+        ctx.index
+            .stores
+            .services
+            .written(&group, Version(6), service);
+    };
+    // Who is told, and who only asks.
+    for (lb, is_kept) in [(told(member(5)), true), (member(5), false)] {
+        let server = FakeApiServer::default();
+        let mut lb = lb;
+        lb["spec"]["listeners"][0]["port"] = 81.into();
+        if !is_kept {
+            lb["status"] = json!({});
+        }
+        server.put(LB, lb.clone());
+        server.put(RECORD, record_of_group());
+        let ctx = leader(&server, pool(&json!({})), &lb);
+        knows(&ctx, 3, &record_of_group());
+        service(&ctx, &server);
+        let group = Key::new("n", "g");
+        for key in [key(), group.clone(), key(), group] {
+            let _ = reconcile(&ctx, &key).await;
+        }
+        let after = server.get(LB).unwrap();
+        let named = after["status"]["allocatedAddress"]["ip"] == "10.0.0.2";
+        let owner = &server.get(RECORD).unwrap()["spec"];
+        assert_eq!(named, is_kept, "{after}");
+        assert_eq!(owner["owner"]["uid"] == "u-a", is_kept, "{owner}");
+        assert_eq!(server.get(GROUP).is_some(), is_kept);
+    }
+}
+
 /// A load balancer of the name of a group is created anew, and a new leader has not seen the record that the others keep.
 #[tokio::test]
 async fn shr_5_one_of_the_name_gets_no_other_address_while_the_record_of_the_group_is_not_seen() {
@@ -183,9 +224,12 @@ async fn shr_5_one_of_the_name_gets_no_other_address_while_the_record_of_the_gro
             panic!("{outcome:?}");
         };
         assert!(why.contains("IPAllocation"), "{why}");
-        assert_eq!(server.writes(), [], "{has_old_copy}");
-        // From here on the record is known, and no other one is made.
+        // From here on the record is known: it is the other one's, and no other one is made.
+        let of_record = server.writes().iter().all(|(_, path, _)| path == RECORD);
+        assert!(of_record, "{:?}", server.writes());
         let _ = reconcile(&ctx, &group).await;
+        let owner = &server.get(RECORD).unwrap()["spec"]["owner"]["uid"];
+        assert_eq!(owner, "u-a", "{has_old_copy}");
         let mut writes = server.writes().into_iter();
         let is_other = |path: &str| path.contains("/ipallocations") && path != RECORD;
         assert!(
