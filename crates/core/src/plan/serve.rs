@@ -78,7 +78,8 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     let paced = Paced::of(view, &health, vm.check.is_some(), build);
     let verdicts = report::verdicts(&health, &paced);
     let mut steps = vec![Step::HealthChecks(health.probes.clone()).into()];
-    steps.extend(slice_step(view, paced.slice, paced.patch));
+    let is_committed = commits(view.lb, address);
+    steps.extend(slice_step(view, paced.slice, paced.patch, is_committed));
     // The other fields of one that cannot be decoded are unknown and must not be overwritten.
     let service = match layout.service {
         None => ServiceOf::Group,
@@ -163,14 +164,23 @@ fn remake_slice<'a>(view: &View<'_>, present: &EndpointSlice) -> Plan<'a> {
     Plan::new(steps, OnFailure::Stop, Report::None(next))
 }
 
-/// Creates or patches the EndpointSlice.
-fn slice_step(view: &View<'_>, wanted: EndpointSlice, patch: Option<Value>) -> Option<Guarded> {
+/// Creates or patches the EndpointSlice. `is_committed`: the status names the address already, so that no write of it comes first.
+fn slice_step(
+    view: &View<'_>,
+    wanted: EndpointSlice,
+    patch: Option<Value>,
+    is_committed: bool,
+) -> Option<Guarded> {
     let offer = share::offer(view, &wanted);
     let write = match view.objects.slice {
         None => Write::Create(Box::new(wanted)),
         Some(present) => Write::Patch(present.metadata.clone(), patch?),
     };
     let mut step = guarded(Step::Slice(write));
+    if view.objects.slice.is_none() && is_committed && offer.is_some() {
+        // It may be gone because the load balancer is, which the watch has yet to bring: its ports are somebody else's then (SHR-2).
+        step.guards = vec![Guard::Unchanged];
+    }
     step.guards.extend(offer);
     Some(step)
 }

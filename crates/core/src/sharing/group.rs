@@ -23,7 +23,7 @@ pub struct Wish<'a> {
     pub ports: Option<BTreeSet<Served>>,
     /// Its EndpointSlice.
     pub slice: Option<&'a EndpointSlice>,
-    /// Whether its status says that it shares the address of the group.
+    /// Whether its status says that it shares an address of which the group has the record, and nothing else keeps it from being served.
     pub is_told: bool,
 }
 
@@ -211,24 +211,24 @@ fn primary<'a, 'b>(stored: &'b Stored<'a>) -> Option<&'b Candidate<'a>> {
 }
 
 /// Whether a load balancer shares the address of a group now: it owns the record, as an earlier self of a restored one does (IPA-3),
-/// or the Service, or its status names the address and says that it shares it. One that joins has been told so before the Service has its
-/// ports: it keeps the address if the primary goes in between (SHR-5). While the Service is absent, the EndpointSlice that names it is as
-/// good as that word. Without a record the status of a secondary must name the address too, as far as that can be read: an owner
-/// reference may have been written by hand (SVC-1). Of cluster type, which has no Service: its status names the address (SHR-8).
+/// or the Service, or its status says so. One that joins has been told so before the Service has its ports: it keeps the address if the
+/// primary goes in between (SHR-5). While the Service is absent, the status names the address and the EndpointSlice the Service. Without a
+/// record the status of a secondary must name the address too, as far as that can be read: an owner reference may have been written by
+/// hand (SVC-1). Of cluster type, which has no Service: its status names the address (SHR-8).
 fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
     let lb = &wish.candidate;
     let holds = stored.record.is_some_and(|held| held.by.is(lb));
-    let names_recorded = stored.record.is_some() && lb.names_address;
     holds
         || match lb.workload {
+            WorkloadType::Vm if wish.is_told => true,
             WorkloadType::Vm if stored.service.is_some() => {
                 let is_named = lb.name == stored.name || lb.names_address || !lb.is_readable;
-                (names_recorded && wish.is_told)
-                    || ((is_named || stored.record.is_some()) && is_owner(stored.service, lb.uid))
+                (is_named || stored.record.is_some()) && is_owner(stored.service, lb.uid)
             }
             WorkloadType::Vm => {
-                let has_slice = || wish.slice.is_some_and(|slice| is_of(slice, stored.name));
-                names_recorded && (wish.is_told || has_slice())
+                stored.record.is_some()
+                    && lb.names_address
+                    && wish.slice.is_some_and(|slice| is_of(slice, stored.name))
             }
             WorkloadType::Cluster => lb.names_address,
         }

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use harvester_lb_api::condition::{self, READY};
 use harvester_lb_ipam::{Record, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -15,7 +16,7 @@ use super::ports::Served;
 use super::telling;
 use crate::cached::{self, Lb};
 use crate::spec::{self, Port};
-use crate::status::{allocated, allocated_addr};
+use crate::status::{self, allocated, allocated_addr};
 
 /// A load balancer of a group, as it is stored.
 #[derive(Clone, Copy, Debug)]
@@ -78,10 +79,7 @@ impl<'a> Snapshot<'a> {
             candidate: candidate(*party, &key.name, record),
             ports: ports.as_ref().map(|all| all.iter().map(served).collect()),
             slice: party.slice,
-            is_told: match party.lb {
-                Lb::Valid(lb) => telling::was_of(lb, &key.name),
-                Lb::Invalid(..) => false,
-            },
+            is_told: ports.is_some() && is_told(party, &key.name, records),
         };
         let stored = Stored {
             name: &key.name,
@@ -130,8 +128,21 @@ impl<'a> Snapshot<'a> {
     }
 }
 
+/// Whether the status of a load balancer says that it shares an address of which the group has the record, and can be served with it. While
+/// the primary moves, it may be told the former one (REL-4).
+fn is_told(party: &Party<'_>, group: &str, records: &[Record]) -> bool {
+    let Lb::Valid(lb) = party.lb else {
+        return false;
+    };
+    let ready = condition::find(status::conditions(lb), READY);
+    let is_barred = ready.is_some_and(|it| it.reason.as_deref() == Some(status::NAME_CONFLICT));
+    let has = |addr| records.iter().any(|record| record.spec.addr == addr);
+    !is_barred && telling::was_of(lb, group) && allocated_addr(lb).is_some_and(has)
+}
+
 /// Which of its records is that of the group's address, while it moves from one to another (REL-4): the one that the Service asks
-/// for, else the one that the primary's status names, else one that another's does, else the lowest.
+/// for, else the one that the primary's status names, else one that was handed over (SHR-5), else one that another's status names, else the
+/// lowest.
 fn main_record<'a>(
     key: &Key,
     parties: &[Party<'_>],
@@ -150,8 +161,13 @@ fn main_record<'a>(
             _ => None,
         })
     };
+    let passed_on = || {
+        let passed = records.iter().filter(|record| record.spec.group.is_some());
+        passed.min_by_key(|record| record.spec.addr)
+    };
     find(asked)
         .or_else(|| find(allocated(primary()?)))
+        .or_else(passed_on)
         .or_else(|| {
             let mut all = parties.iter().filter_map(|party| party.lb.as_valid());
             all.find_map(|lb| find(allocated(lb)))

@@ -59,7 +59,16 @@ impl Shared {
 /// The message for one that cannot share the address of a group because somebody else has a Service of the group's name (SVC-1).
 pub fn group_name_taken(group: &str) -> String {
     format!(
-        "Service {group} exists and is not that of load balancer {group}, whose address this one asks for: rename that load balancer, or delete the Service"
+        "annotation {KEY} is {:?}, and Service {group} exists and is not that load balancer's: delete it, or name another load balancer",
+        shown(group)
+    )
+}
+
+/// The message for one that waits until the load balancer of the group's name has an address.
+pub fn primary_has_none(group: &str) -> String {
+    format!(
+        "annotation {KEY} is {:?}, and that load balancer has no address",
+        shown(group)
     )
 }
 
@@ -122,7 +131,9 @@ pub fn was_of(lb: &LoadBalancer, group: &str) -> bool {
     let is_told = |role: Shared| {
         let told_so = role.condition(address);
         told.is_some_and(|it| {
-            it.reason.as_deref() == Some(told_so.reason) && it.message == told_so.message
+            it.status == ConditionStatus::True.as_str()
+                && it.reason.as_deref() == Some(told_so.reason)
+                && it.message == told_so.message
         })
     };
     is_told(Shared::Secondary(group.to_owned())) || is_told(Shared::Holder(group.to_owned()))
@@ -169,6 +180,14 @@ mod tests {
             assert_eq!(told, Some((reason, expected.to_owned())));
         }
         assert_eq!(refusal("web", &Role::Member { is_holder: true }), None);
+        assert_eq!(
+            primary_has_none("web"),
+            "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and that load balancer has no address"
+        );
+        assert_eq!(
+            group_name_taken("web"),
+            "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and Service web exists and is not that load balancer's: delete it, or name another load balancer"
+        );
         // The primary has no such annotation: it is that of the other one.
         assert_eq!(
             port_of_secondary("web", &contested("b")),

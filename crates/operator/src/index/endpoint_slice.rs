@@ -18,6 +18,7 @@ impl Index {
     pub fn slice_updated(&self, key: &Key) {
         let groups = self.with_leader(|leader| {
             // Read under the lock, so that concurrent updates end with the newest version.
+            leader.offers.seen(key, self.stores.slices.version(key));
             let slice = self.stores.slices.get(key);
             let mut groups = leader.sharing.set_slice(key, slice.as_deref());
             let index = &leader.sharing;

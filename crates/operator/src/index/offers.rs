@@ -51,6 +51,16 @@ impl Offers {
         });
     }
 
+    /// The EndpointSlice of a load balancer has this version: what was decided from another one can no longer be done.
+    pub(super) fn seen(&mut self, lb: &Key, version: Version) {
+        self.retain(|_, it, offer| {
+            if it == lb {
+                offer.doubt.take_if(|(doubt, _)| !doubt.is_from(version));
+            }
+            offer.begun.is_some() || offer.doubt.is_some()
+        });
+    }
+
     /// Those of a group, each with the name of the load balancer, and when the last of the writes that were not answered can no longer
     /// be done. `is_same`: whether an EndpointSlice has this version.
     pub(super) fn of(
@@ -164,6 +174,16 @@ mod tests {
         assert_eq!(open.1, Some(late));
         assert_eq!(said(&mut offers, &web, 6, start), ["b 82-tcp", "b 83-tcp"]);
         assert!(said(&mut offers, &web, 7, start).is_empty());
+        // It came and went, and nobody asked in between.
+        for (version, is_left) in [(5, true), (7, false)] {
+            let mut offers = Offers::default();
+            offers.begin(&web, &b, &port("80-tcp"));
+            offers.doubt(&web, &b, Version(5), start);
+            offers.end(&web, &b);
+            offers.seen(&b, Version(version));
+            let open = said(&mut offers, &web, 5, start);
+            assert_eq!(!open.is_empty(), is_left, "{version}");
+        }
         // Nobody asks for those of a group that is gone.
         offers.begin(&web, &b, &port("80-tcp"));
         offers.doubt(&web, &b, Version(5), start);

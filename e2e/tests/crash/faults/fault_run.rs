@@ -23,6 +23,8 @@ use super::gauge::{Gauge, Readiness};
 const LIMIT: Duration = Duration::from_secs(10);
 /// Pause between two polls.
 const LOOK: Duration = Duration::from_millis(200);
+/// Lines of the operator's log that tell why not.
+const TOLD: usize = 120;
 /// Time of churn before the faults begin, so that some work is half done at that moment.
 const RUN_UP: Duration = Duration::from_millis(500);
 
@@ -138,7 +140,13 @@ impl FaultRun {
                 "the operator is not idle".to_owned()
             };
             if since.elapsed() > LIMIT {
-                bail!("all is not well within {LIMIT:?}: {what}");
+                let log = self.stage.operator.process().await.log();
+                let lines: Vec<&str> = log.lines().collect();
+                let told = &lines[lines.len().saturating_sub(TOLD)..];
+                bail!(
+                    "all is not well within {LIMIT:?}: {what}; the operator's log:\n{}",
+                    told.join("\n")
+                );
             }
             sleep(LOOK / 2).await;
         }

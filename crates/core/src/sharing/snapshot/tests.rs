@@ -76,6 +76,15 @@ fn rel_4_of_several_records_that_counts_which_is_served() {
     assert_eq!(main(Some(&service("10.0.0.4")), &[&web]), "10.0.0.4");
     assert_eq!(main(Some(&service("10.0.0.9")), &[&web]), "10.0.0.3");
     assert_eq!(main(None, &[]), "10.0.0.2");
+    // The primary has moved, and is gone with the Service before the other one was told.
+    let b = lb("b", Some("web"), "10.0.0.2");
+    assert_eq!(main(None, &[&b]), "10.0.0.2");
+    let records = [
+        record("10.0.0.2", "web", None),
+        record("10.0.0.3", "b", Some("web")),
+    ];
+    let snapshot = Snapshot::of(&key, vec![party(&b)], None, &records);
+    assert_eq!(snapshot.record, Some(&records[1]));
 }
 
 #[test]
@@ -107,6 +116,77 @@ fn shr_5_the_holder_and_the_others() {
     };
     let snapshot = Snapshot::of(&key, vec![left, party(&c)], None, &records);
     assert_eq!(snapshot.secondaries().collect::<Vec<_>>(), ["c"]);
+}
+
+/// Its status says that it shares the address, and the Service does not have its ports yet.
+#[test]
+fn shr_5_who_is_told_and_can_be_served_remains_when_the_primary_goes() {
+    let key = Key::new("ns", "web");
+    let told = Shared::Secondary("web".to_owned()).condition("10.0.0.2");
+    let b = |address: &str, spec: Value, shared: &str, ready: &str| {
+        Lb::valid(object(json!({
+            "metadata": {
+                "namespace": "ns", "name": "b", "uid": "u-b", "annotations": annotations(Some("web")),
+            },
+            "spec": spec,
+            "status": {"allocatedAddress": {"ip": address}, "conditions": [
+                {"type": "AddressShared", "status": shared, "reason": told.reason, "message": told.message},
+                {"type": "Ready", "status": "False", "reason": ready},
+            ]},
+        })))
+    };
+    let valid = || json!({"listeners": [{"name": "a", "port": 81, "backendPort": 81}], "backendServerSelector": {"a": ["b"]}});
+    // The primary may have moved just before it went (REL-4).
+    let (at, moved) = (
+        record("10.0.0.2", "web", None),
+        record("10.0.0.3", "web", None),
+    );
+    let waits = status::WAITING_FOR_PRIMARY;
+    for (what, lb, records, remains) in [
+        (
+            "",
+            b("10.0.0.2", valid(), "True", waits),
+            vec![at.clone()],
+            true,
+        ),
+        (
+            "moved",
+            b("10.0.0.2", valid(), "True", waits),
+            vec![moved.clone(), at.clone()],
+            true,
+        ),
+        (
+            "another",
+            b("10.0.0.2", valid(), "True", waits),
+            vec![moved],
+            false,
+        ),
+        (
+            "denied",
+            b("10.0.0.2", valid(), "False", waits),
+            vec![at.clone()],
+            false,
+        ),
+        (
+            "refused",
+            b("10.0.0.2", json!({}), "True", waits),
+            vec![at.clone()],
+            false,
+        ),
+        (
+            "barred",
+            b("10.0.0.2", valid(), "True", status::NAME_CONFLICT),
+            vec![at],
+            false,
+        ),
+    ] {
+        let of_web = service("10.0.0.3");
+        for service in [Some(&of_web), None] {
+            let snapshot = Snapshot::of(&key, vec![party(&lb)], service, &records);
+            let holder = snapshot.holder().and_then(|meta| meta.name.as_deref());
+            assert_eq!(holder.is_some(), remains, "{what}: {:?}", snapshot.roles);
+        }
+    }
 }
 
 #[test]

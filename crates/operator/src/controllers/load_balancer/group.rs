@@ -117,13 +117,18 @@ impl Group {
 
     /// Those whose status says that they share the address: one for each address, since all have the same but amid a change.
     pub fn told(&self) -> Vec<&LoadBalancer> {
-        let lbs = self.parties.iter().filter_map(|party| party.lb.as_valid());
-        let mut told: Vec<_> = lbs
+        let mut told: Vec<_> = self
+            .lbs()
             .filter(|lb| telling::was_of(lb, &self.key.name))
             .collect();
         told.sort_by_key(|lb| status::allocated_addr(lb));
         told.dedup_by_key(|lb| status::allocated_addr(lb));
         told
+    }
+
+    /// Those of the parties that can be decoded.
+    pub fn lbs(&self) -> impl Iterator<Item = &LoadBalancer> {
+        self.parties.iter().filter_map(|party| party.lb.as_valid())
     }
 
     fn own_service(&self) -> Option<&Service> {
@@ -150,8 +155,8 @@ impl Group {
     }
 
     /// Why a load balancer with these ports has to wait although it may share the address: somebody else has a Service of the name, or
-    /// the Service has another port under one of its names. `is_holder`: it is to own the record of the address. Then it keeps that while
-    /// the name is somebody else's: nobody else has it, and it is served once the name is free.
+    /// the Service has another port under one of its names. `is_holder`: it is to own the record of the address. Then it keeps that:
+    /// nobody else has it, and it is served once the name is free.
     pub fn hindrance(&self, lb: &LoadBalancer, is_holder: bool) -> Option<(&'static str, String)> {
         let service = self.service.as_deref()?;
         let name = &self.key.name;
@@ -159,7 +164,8 @@ impl Group {
         if self.is_name_taken() {
             return (!is_holder).then(|| (status::NAME_CONFLICT, telling::group_name_taken(name)));
         }
-        service::has_name_of(service, &vm.ports).then(|| {
+        // The ports of a primary that is gone go once this one has its first.
+        (!is_holder && service::has_name_of(service, &vm.ports)).then(|| {
             let message = format!(
                 "Service {name} has another port under the name that a port of this load balancer gets; if that stays, rename that listener of load balancer {name}"
             );

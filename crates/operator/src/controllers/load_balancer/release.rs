@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use harvester_lb_api::LoadBalancer;
+use harvester_lb_api::{LoadBalancer, meta};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, CachedService, Lb};
@@ -20,6 +20,7 @@ use crate::clock;
 use crate::context::Context;
 use crate::controllers::load_balancer::announcement;
 use crate::controllers::load_balancer::apply;
+use crate::controllers::load_balancer::group::Group;
 use crate::controllers::load_balancer::observe::Stored;
 use crate::controllers::load_balancer::standing;
 use crate::controllers::{live, records};
@@ -45,6 +46,7 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
             ctx.index.withdraw(key);
             return Ok(Requeue::AwaitChange);
         };
+        ensure_none_joined(ctx, key).await?;
         if !cleanup.verify_absence || is_verified {
             ctx.index.withdraw(key);
             apply::apply(ctx, &View::of(&none, objects), &cleanup.plan).await?;
@@ -77,6 +79,21 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
         return Ok(Requeue::AwaitChange);
     }
     Ok(Requeue::Resync)
+}
+
+/// Verifies, at most once in a term, that those who name a deleted load balancer do not share its address: an earlier leader may have told
+/// them so (SHR-5).
+///
+/// # Errors
+/// `Conflict` if one has changed; the store has it.
+async fn ensure_none_joined(ctx: &Context, key: &Key) -> Result<(), WriteError> {
+    let Some(group) = Group::of(ctx, key) else {
+        return Ok(());
+    };
+    for lb in group.lbs() {
+        live::ensure_caught_up(ctx, &meta::key(&lb.metadata), lb).await?;
+    }
+    Ok(())
 }
 
 /// Whether the Service cannot be decoded; a live read could not decode it either.

@@ -213,7 +213,7 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
                 hindrance => refusal = hindrance,
             },
             (Some(Role::Member { .. }), None) => {
-                let message = format!("load balancer {} has no address", named.name);
+                let message = telling::primary_has_none(&named.name);
                 // The record was deleted by hand. Without the Service too the address is gone: the primary has given it up just
                 // when this one joined.
                 let uid = lb.metadata.uid.as_deref().unwrap_or_default();

@@ -196,6 +196,62 @@ async fn shr_5_one_that_joins_keeps_the_address_of_a_primary_that_goes_amid() {
     }
 }
 
+/// The watch of a new leader has yet to bring what an earlier leader has told one that joins.
+#[tokio::test]
+async fn shr_5_the_address_of_a_deleted_primary_is_not_released_before_who_names_it_is_read() {
+    let server = FakeApiServer::default();
+    let mut old = member(5);
+    old["spec"]["listeners"][0]["port"] = 81.into();
+    old["status"] = json!({});
+    let mut now = told(member(6));
+    now["spec"]["listeners"][0]["port"] = 81.into();
+    server.put(LB, now);
+    server.put(RECORD, record_of_group());
+    server.put(GROUP, service_of_group("u-g"));
+    let ctx = leader(&server, pool(&json!({})), &old);
+    knows(&ctx, 3, &record_of_group());
+    let known = cached::service(Ok(object(service_of_group("u-g")))).unwrap();
+    let group = Key::new("n", "g");
+    ctx.index.stores.services.written(&group, Version(6), known);
+    for _ in 0..3 {
+        let _ = reconcile(&ctx, &group).await;
+    }
+    assert!(server.get(GROUP).is_some());
+    let spec = &server.get(RECORD).unwrap()["spec"];
+    assert_eq!(
+        (&spec["phase"], &spec["owner"]["uid"]),
+        (&json!("Bound"), &json!("u-a"))
+    );
+}
+
+/// The garbage collector has deleted the EndpointSlice of one that is gone, which the watch has yet to bring.
+#[tokio::test]
+async fn shr_2_the_ports_of_one_that_is_gone_are_not_offered_again() {
+    let server = FakeApiServer::default();
+    let mut lb = told(member(5));
+    lb["spec"]["listeners"][0]["port"] = 81.into();
+    server.put(RECORD, record_of_group());
+    let refusing = server.clone();
+    let client = fake::client(move |request| {
+        let is_slice = request.method != Method::GET && request.path.contains("/endpointslices");
+        std::future::ready(if is_slice {
+            fake::failure(503, "ServiceUnavailable")
+        } else {
+            refusing.answer(request)
+        })
+    });
+    let ctx = leader_with(client, pool(&json!({})), &lb);
+    has_group(&ctx, "vm");
+    // It was served in this term.
+    ctx.index.set_verified(&key());
+    for _ in 0..2 {
+        let _ = reconcile(&ctx, &key()).await;
+    }
+    assert!(ctx.index.stores.lbs.get(&key()).is_none());
+    let offers = ctx.index.group(&Key::new("n", "g")).map(|it| it.offers);
+    assert!(offers.is_none_or(|it| it.is_empty()));
+}
+
 /// A load balancer of the name of a group is created anew, and a new leader has not seen the record that the others keep.
 #[tokio::test]
 async fn shr_5_one_of_the_name_gets_no_other_address_while_the_record_of_the_group_is_not_seen() {
