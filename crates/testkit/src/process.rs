@@ -196,12 +196,17 @@ impl Process {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The last lines of the log.
+    /// The last lines of the log, as many as go into an error message.
     pub fn tail(&self) -> String {
+        self.last_lines(TAIL_LINES)
+    }
+
+    /// The last lines of the log, at most this many.
+    pub fn last_lines(&self, most: usize) -> String {
         let log = self.log();
         let lines: Vec<&str> = log.lines().collect();
         lines
-            .get(lines.len().saturating_sub(TAIL_LINES)..)
+            .get(lines.len().saturating_sub(most)..)
             .unwrap_or_default()
             .join("\n")
     }

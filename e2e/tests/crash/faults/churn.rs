@@ -88,8 +88,9 @@ async fn run(
     Ok(work)
 }
 
-/// Not before those that stayed before are all deleted, as some have the ports of these. Not between the deletion of one whose address is shared and that of the one that shares it: if the faults kept the latter
-/// from its address until then, it waits for a primary that does not come.
+/// Not before those that stayed before are all deleted, as some have the ports of these. Not between the deletion of one whose address is
+/// shared and that of the one that shares it: if the faults kept the latter from its address until then, it waits for a primary that does
+/// not come.
 const fn may_end_before(number: usize) -> bool {
     number >= STAY && !matches!(number % 6, 2 | 5)
 }

@@ -140,13 +140,8 @@ impl FaultRun {
                 "the operator is not idle".to_owned()
             };
             if since.elapsed() > LIMIT {
-                let log = self.stage.operator.process().await.log();
-                let lines: Vec<&str> = log.lines().collect();
-                let told = &lines[lines.len().saturating_sub(TOLD)..];
-                bail!(
-                    "all is not well within {LIMIT:?}: {what}; the operator's log:\n{}",
-                    told.join("\n")
-                );
+                let told = self.stage.operator.process().await.last_lines(TOLD);
+                bail!("all is not well within {LIMIT:?}: {what}; the operator's log:\n{told}");
             }
             sleep(LOOK / 2).await;
         }

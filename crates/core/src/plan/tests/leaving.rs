@@ -96,7 +96,7 @@ fn svc_1_a_holder_keeps_its_address_while_somebody_else_has_the_name_of_its_grou
     let ready = condition(&world, "Ready").unwrap();
     assert_eq!(ready.reason.as_deref(), Some("NameConflict"));
     let why = ready.message.as_deref().unwrap_or_default();
-    assert!(why.contains("Service web exists"), "{why}");
+    assert_eq!(why, telling::group_name_taken("web"));
     assert_eq!(walk(&mut world, true), Vec::<String>::new());
     // It is served again once the name is free.
     assert_eq!(walk(&mut world, false)[0], "create EndpointSlice");

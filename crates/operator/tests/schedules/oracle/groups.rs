@@ -7,6 +7,7 @@ use harvester_lb_object::Key;
 use serde_json::Value;
 
 use super::Oracle;
+use super::load_balancers::ready;
 use super::objects::{Lb, text};
 use super::wiring::{Port, decided, number, service_of, services_of};
 use crate::api::{By, Event};
@@ -156,10 +157,7 @@ impl Oracle {
 
 /// Whether the condition Ready says that its endpoints follow its spec.
 fn is_served(lb: &Value) -> bool {
-    let mut all = lb["status"]["conditions"].as_array().into_iter().flatten();
-    let ready = all.find(|condition| condition["type"] == "Ready");
-    let reason = ready.and_then(|ready| ready["reason"].as_str());
-    reason.is_some_and(|reason| FOLLOWED.contains(&reason))
+    ready(lb).is_some_and(|reason| FOLLOWED.contains(&reason))
 }
 
 /// Whether a user asks the same of a load balancer.

@@ -38,7 +38,7 @@ fn shares_told(lb: &Value) -> bool {
 }
 
 /// The reason of the condition Ready.
-fn ready(lb: &Value) -> Option<&str> {
+pub(super) fn ready(lb: &Value) -> Option<&str> {
     condition(lb, "Ready")?["reason"].as_str()
 }
 
