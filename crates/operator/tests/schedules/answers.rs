@@ -24,6 +24,7 @@ impl Simulation {
             self.rng.u32(..1_000)
         };
         if chance < self.style.lost_answers {
+            self.unanswered = true;
             match self.rng.u8(..3) {
                 0 => {
                     let call = open.lose();
@@ -46,6 +47,7 @@ impl Simulation {
                 }
             }
         } else if chance < self.style.lost_answers + self.style.refusals {
+            self.refused += 1;
             let (code, reason) = [
                 (500, "InternalError"),
                 (409, "Conflict"),

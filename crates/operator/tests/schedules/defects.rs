@@ -42,10 +42,12 @@ pub(crate) enum InjectedDefect {
     Usurping,
     /// The expiry of leases is not read (DHC-3).
     Timeless,
+    /// A reconcile that failed is repeated after a minute.
+    Sluggish,
 }
 
 impl InjectedDefect {
-    pub(crate) const ALL: [Self; 19] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::NoVersions,
         Self::Overwrites,
         Self::Hasty,
@@ -65,6 +67,7 @@ impl InjectedDefect {
         Self::Selfish,
         Self::Usurping,
         Self::Timeless,
+        Self::Sluggish,
     ];
 
     /// The rule that it must be found to break, if not just any.
@@ -76,6 +79,7 @@ impl InjectedDefect {
             Self::Selfish => Some("SHR-4"),
             Self::Usurping => Some("SHR-2"),
             Self::Timeless => Some("DHC-3"),
+            Self::Sluggish => Some("prompt"),
             _ => None,
         }
     }

@@ -89,6 +89,7 @@ impl Simulation {
         let dead = self.processes.remove(0);
         for task in &dead.tasks {
             while let Some(open) = self.wire.take(task.number, 0) {
+                self.unanswered = true;
                 if self.rng.u8(..3) > 0 {
                     say!(self, "  under way: {}", open.call.describe());
                     self.lag(open.lose());
@@ -119,6 +120,7 @@ impl Simulation {
                 continue;
             }
             while let Some(open) = self.wire.take(task.number, 0) {
+                self.unanswered = true;
                 if self.rng.u8(..3) > 0 {
                     say!(self, "  cut off: {}", open.call.describe());
                     self.lag(open.lose());

@@ -23,6 +23,11 @@ use super::wire::Wire;
 const REST_STEPS: usize = 6_000;
 /// Maximum number of time advances until no write occurs.
 const REST_ROUNDS: usize = 12;
+/// Time within which the steady state is reached if every request was answered, in seconds: the counts of unhealthy backends are
+/// written at most every 10 s. Only statuses of pools and deletions of released IPAllocations may follow later.
+const PROMPT_SECONDS: u32 = 12;
+/// Number of refused requests up to which no back-off is longer than that.
+const PROMPT_REFUSALS: u32 = 3;
 /// One time advance: longer than every back-off, every throttle of a pool's status, and the time in which a write that was not answered
 /// may be done.
 const REST_TIME: Duration = Duration::from_secs(80);
@@ -71,7 +76,9 @@ impl Simulation {
                 self.land(&call)?;
             }
         }
+        let soon = self.soon().await?;
         self.rest().await?;
+        soon.map_or(Ok(()), |soon| self.nothing_followed(&soon))?;
         self.statistics.served = self.oracle.served();
         self.statistics.waiting = self.oracle.waiting();
         at_rest::judge(&self.server, self.oracle.released_by_hand())?;
@@ -88,6 +95,37 @@ impl Simulation {
         ));
         self.oracle.end_term();
         self.writes_nothing("a new start", false).await
+    }
+
+    /// The objects after [`PROMPT_SECONDS`]. None if a request was not answered, since what it may still do is waited for, or
+    /// if many were refused.
+    async fn soon(&mut self) -> Result<Option<Objects>, Failure> {
+        if self.unanswered || self.refused > PROMPT_REFUSALS {
+            return Ok(None);
+        }
+        for _ in 0..PROMPT_SECONDS {
+            self.work_off().await?;
+            say!(self, "a second passes");
+            tokio::time::advance(Duration::from_secs(1)).await;
+            self.expire();
+        }
+        self.work_off().await?;
+        Ok(Some(self.server.copy()))
+    }
+
+    /// Nobody has waited for the time after which a write that was not answered counts as lost.
+    fn nothing_followed(&self, soon: &Objects) -> Result<(), Failure> {
+        let before = without_words(soon, true);
+        let after = without_words(&self.server.copy(), true);
+        let matters = |key: &(Kind, Key)| {
+            let was_released = before
+                .get(key)
+                .is_some_and(|it| it["spec"]["phase"] == "Released");
+            key.0 != Kind::Pool && !(was_released && !after.contains_key(key))
+        };
+        first_difference(&before, &after, matters).map_or(Ok(()), |text| {
+            Err(Failure::new("prompt", format!("changes late: {text}")))
+        })
     }
 
     /// In the steady state no reconcile writes anything (REC-5).
@@ -114,17 +152,9 @@ impl Simulation {
         }
         let before = without_words(&before, look);
         let after = without_words(&self.server.copy(), look);
-        let changed = |key: &&(Kind, Key)| before.get(*key) != after.get(*key);
-        match before.keys().chain(after.keys()).find(changed) {
-            None => Ok(()),
-            Some(key) => {
-                let (before, after) = (before.get(key), after.get(key));
-                Err(Failure::new(
-                    "REC-5",
-                    format!("{what} writes {key:?}: {before:?} {after:?}"),
-                ))
-            }
-        }
+        first_difference(&before, &after, |_| true).map_or(Ok(()), |text| {
+            Err(Failure::new("REC-5", format!("{what} writes {text}")))
+        })
     }
 
     /// Completes all pending work and advances the time, until no write occurs. Resyncs never happen: a load balancer that
@@ -132,14 +162,7 @@ impl Simulation {
     async fn rest(&mut self) -> Result<(), Failure> {
         for round in 0..REST_ROUNDS {
             let before = self.server.revision;
-            for step in 0.. {
-                if step == REST_STEPS {
-                    return Err(Failure::new("no rest", "work goes on and on".to_owned()));
-                }
-                if !self.step().await? {
-                    break;
-                }
-            }
+            self.work_off().await?;
             if round > 0 && self.server.revision == before {
                 return Ok(());
             }
@@ -151,6 +174,16 @@ impl Simulation {
             "no rest",
             "something is written again and again".to_owned(),
         ))
+    }
+
+    /// Executes steps until none is pending.
+    async fn work_off(&mut self) -> Result<(), Failure> {
+        for _ in 0..REST_STEPS {
+            if !self.step().await? {
+                return Ok(());
+            }
+        }
+        Err(Failure::new("no rest", "work goes on and on".to_owned()))
     }
 
     /// Executes one pending step. False if there is none.
@@ -179,9 +212,27 @@ impl Simulation {
     }
 }
 
+/// The first object that matters and differs.
+fn first_difference(
+    before: &Contents,
+    after: &Contents,
+    matters: impl Fn(&(Kind, Key)) -> bool,
+) -> Option<String> {
+    let mut keys = before.keys().chain(after.keys());
+    let key = keys.find(|key| matters(key) && before.get(*key) != after.get(*key))?;
+    Some(format!(
+        "{key:?}: {:?} {:?}",
+        before.get(key),
+        after.get(key)
+    ))
+}
+
+/// Objects by kind and key.
+type Contents = BTreeMap<(Kind, Key), Value>;
+
 /// Objects without messages and times; if another process wrote them, also without `status.lastAllocated`, which that process
 /// derives from the IPAllocations.
-fn without_words(objects: &Objects, same_process: bool) -> BTreeMap<(Kind, Key), Value> {
+fn without_words(objects: &Objects, same_process: bool) -> Contents {
     const WORDS: [&str; 4] = [
         "message",
         "lastUpdateTime",

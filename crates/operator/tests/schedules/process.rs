@@ -170,6 +170,9 @@ impl Process {
         if defect == Some(InjectedDefect::Hurried) {
             timings.detail_interval = Duration::from_millis(1);
         }
+        if defect == Some(InjectedDefect::Sluggish) {
+            timings.retry = timings.retry_cap;
+        }
         if defect == Some(InjectedDefect::Patient) {
             let never = Duration::from_hours(24);
             timings.move_limit = never;

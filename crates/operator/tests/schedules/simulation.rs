@@ -26,6 +26,10 @@ pub(crate) struct Simulation {
     pub(crate) processes: Vec<Process>,
     /// Writes that their senders have abandoned and that may still be applied.
     pub(crate) late: Vec<Call>,
+    /// A request was sent whose sender has no answer.
+    pub(crate) unanswered: bool,
+    /// Number of refused requests.
+    pub(crate) refused: u32,
     pub(crate) kube_vip: KubeVip,
     pub(crate) chores: Vec<Step>,
     pub(crate) chores_of: (u64, bool),
@@ -68,6 +72,8 @@ impl Simulation {
             shared: shared.clone(),
             processes: Vec::new(),
             late: Vec::new(),
+            unanswered: false,
+            refused: 0,
             kube_vip: KubeVip::default(),
             chores: Vec::new(),
             chores_of: (0, false),
