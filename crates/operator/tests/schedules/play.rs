@@ -118,10 +118,9 @@ impl Simulation {
         let before = without_words(soon, true);
         let after = without_words(&self.server.copy(), true);
         let matters = |key: &(Kind, Key)| {
-            let was_released = before
-                .get(key)
-                .is_some_and(|it| it["spec"]["phase"] == "Released");
-            key.0 != Kind::Pool && !(was_released && !after.contains_key(key))
+            let was_bound = |it: &Value| it["spec"]["phase"] != "Released";
+            key.0 != Kind::Pool
+                && (after.contains_key(key) || before.get(key).is_none_or(was_bound))
         };
         first_difference(&before, &after, matters).map_or(Ok(()), |text| {
             Err(Failure::new("prompt", format!("changes late: {text}")))
