@@ -93,7 +93,7 @@ pub struct Listener {
     /// Port at the address, 1 to 65535.
     #[schemars(with = "i32")]
     pub port: i64,
-    /// Transport protocol: TCP or UDP.
+    /// Transport protocol: TCP, UDP or SCTP.
     #[serde(default = "default_protocol")]
     #[schemars(default = "default_protocol")]
     pub protocol: String,

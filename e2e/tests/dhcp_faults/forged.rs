@@ -165,6 +165,10 @@ async fn forged(world: &World, kind: &str) -> anyhow::Result<()> {
     let lasting = seconds(3_600);
     let cases = [
         ("other_server", of_kind(NAK).with(&[server(IMPOSTOR)])),
+        (
+            "other_server",
+            ack.with(&[server(IMPOSTOR), lasting.clone()]),
+        ),
         ("no_server", of_kind(NAK).with(&[])),
         ("no_server", ack.with(std::slice::from_ref(&lasting))),
         ("no_lease_time", ack.with(&[server(GATEWAY)])),

@@ -216,7 +216,7 @@ fn is_carried(
 
 /// The status of a secondary whose ports the Service does not have yet.
 fn joining(view: &View<'_>, vm: &VmSpec, address: &Address, group: &str) -> StatusUpdate {
-    let message = format!("waiting until Service {group} has the ports of this load balancer");
+    let message = sharing::telling::ports_to_come(group);
     let readiness = Readiness::not(status::WAITING_FOR_PRIMARY, message);
     StatusUpdate {
         address: FieldUpdate::Set(None),

@@ -72,6 +72,22 @@ pub fn primary_has_none(group: &str) -> String {
     )
 }
 
+/// The message for one whose ports the Service of the group does not have yet.
+pub fn ports_to_come(group: &str) -> String {
+    let group = shown(group);
+    format!(
+        "annotation {KEY} is {group:?}: waiting until Service {group} has the ports of this load balancer"
+    )
+}
+
+/// The message for one that waits because the Service has another port under a name that it needs.
+pub fn port_name_taken(group: &str) -> String {
+    let group = shown(group);
+    format!(
+        "annotation {KEY} is {group:?}, and Service {group} has another port under the name that a port of this load balancer gets; if that stays, rename that listener of load balancer {group}"
+    )
+}
+
 /// The message for a primary, the load balancer of the group's name, that gets none of its ports because one that shares its address
 /// has one of them (SHR-2).
 pub fn port_of_secondary(group: &str, why: &Contested) -> String {
@@ -187,6 +203,14 @@ mod tests {
         assert_eq!(
             group_name_taken("web"),
             "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and Service web exists and is not that load balancer's: delete it, or name another load balancer"
+        );
+        assert_eq!(
+            ports_to_come("web"),
+            "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\": waiting until Service web has the ports of this load balancer"
+        );
+        assert_eq!(
+            port_name_taken("web"),
+            "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and Service web has another port under the name that a port of this load balancer gets; if that stays, rename that listener of load balancer web"
         );
         // The primary has no such annotation: it is that of the other one.
         assert_eq!(

@@ -9,7 +9,7 @@
 //! | Checking | one second for an answer to the probe, which is repeated until one was sent; or that the address is its own | DECLINE, or bound |
 //! | Rebooting | an ACK for the recorded lease; after 4 REQUESTs it goes on with that | bound |
 //! | Bound | T1 | REQUEST with option 50 |
-//! | Renewing | an ACK; repeats until T2 | bound |
+//! | Renewing | an ACK of the server of the lease; repeats until T2 | bound |
 //! | Rebinding | an ACK; repeats until the lease expires | bound |
 //!
 //! What differs from the text of RFC 2131, and why:
@@ -17,9 +17,9 @@
 //!   identifier, both in RENEWING (from T1) and in REBINDING (from T2). The address is on the node that kube-vip has
 //!   chosen, not here: a server would send a unicast ACK to that node, and dnsmasq, which looks for `ciaddr` by ARP, none
 //!   if nobody announces the address. Servers extend the lease all the same (dnsmasq 2.90, Kea 2.2).
-//! - As the request is broadcast, every server on the network sees it. In RENEWING a NAK of another server than that of
-//!   the lease is ignored: a second server that is authoritative and does not know the lease would end it. In REBINDING and
-//!   REBOOTING any server's NAK counts, as in RFC 2131.
+//! - As the request is broadcast, every server on the network sees it. In RENEWING only the server of the lease counts: a NAK
+//!   of a second one that is authoritative and does not know the lease would end it, and after an ACK of it RELEASE would go
+//!   there, and the lease would stay on its server. In REBINDING and REBOOTING any server counts, as in RFC 2131.
 //! - An ACK for another address than the one requested is ignored: a server that wants the client to move sends a NAK. The
 //!   client goes on asking until T2 and the expiry.
 //! - There is no ARP probe (DHC-5) of an address that kube-vip announces for this very load balancer, or did a moment ago: kube-vip

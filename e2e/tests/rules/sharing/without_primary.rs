@@ -54,7 +54,12 @@ pub(super) async fn shr_5_the_address_outlives_its_primary(
     assert_eq!(annotations.get(KEY).map(String::as_str), Some("web"));
     has_role(&world, ns, "b", "Holder").await?;
     world
-        .event(ns, "LoadBalancer", "b", "AddressShared")
+        .event(
+            ns,
+            "LoadBalancer",
+            "b",
+            "was the address of load balancer web, which is gone, and belongs to this load balancer now",
+        )
         .await?;
     world.collected(&world.slices(ns), "web").await?;
     serves(&world, ns, "c", &address).await?;

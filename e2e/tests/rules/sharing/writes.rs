@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use anyhow::ensure;
-use harvester_lb_api::Phase;
+use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_testkit::eventually;
@@ -35,6 +35,21 @@ where
         *counts.entry(change).or_default() += 1;
     }
     counts
+}
+
+/// Changes of a load balancer after another one of its namespace was added.
+fn late(changes: &Changes<LoadBalancer>) -> Vec<String> {
+    let mut newest = String::new();
+    let mut late = Vec::new();
+    for (what, name) in changes.map(|what, lb| (what, lb.metadata.name.clone().unwrap_or_default()))
+    {
+        if what == "added" {
+            newest = name;
+        } else if name != newest {
+            late.push(format!("{name} {what} after {newest} was added"));
+        }
+    }
+    late
 }
 
 /// The length of the operator's log now.
@@ -85,6 +100,14 @@ pub(super) async fn shr_4_fifty_join_with_two_writes_each(world: Arc<World>) -> 
         Ok((counts(&slices).len() == 2).then_some(()))
     })
     .await?;
+    let records = Changes::watch(world.records()).await?;
+    let of_record = || {
+        counts(&records)
+            .get(&format!("{address} modified"))
+            .copied()
+    };
+    let of_record_before = of_record();
+    let lbs = Changes::watch(world.lbs(ns)).await?;
     let before = counts(&services).values().sum::<usize>();
     let since = log_length(&world)?;
     for n in 1..ALL {
@@ -106,6 +129,9 @@ pub(super) async fn shr_4_fifty_join_with_two_writes_each(world: Arc<World>) -> 
         .collect();
     ensure!(others.is_empty(), "writes of EndpointSlices: {others:?}");
     ensure!(of_slices.values().all(|count| *count == 1), "{of_slices:?}");
+    assert_eq!(of_record(), of_record_before, "writes of the IPAllocation");
+    let late = late(&lbs);
+    ensure!(late.is_empty(), "writes of other load balancers: {late:?}");
     // Each object has one writer, which knows the answer to its last write.
     let refused = refused(&world, ns, since)?;
     ensure!(refused.is_empty(), "{refused:#?}");

@@ -117,9 +117,9 @@ impl Client {
         Ok(())
     }
 
-    /// DHC-2: the lease is confirmed or renewed, by any server: RFC 2131 lets another one answer in REBOOTING and REBINDING,
-    /// and a request without a server identifier does not name one. RELEASE then goes to that server. A lease that is over
-    /// already, because the answer took so long, has expired on the server too (DHC-3).
+    /// DHC-2: the lease is confirmed or renewed: in RENEWING by its server, in REBOOTING and REBINDING by any, to which RELEASE
+    /// then goes (RFC 2131, 4.4). A lease that is over already, because the answer took so long, has expired on the server too
+    /// (DHC-3).
     fn confirmed(
         &mut self,
         reply: &Reply,
@@ -128,9 +128,11 @@ impl Client {
         now: Now,
         out: &mut Vec<Output>,
     ) -> Result<(), Ignored> {
-        let address = self.lease().map(|lease| lease.address);
-        let address = address.ok_or(Ignored::State)?;
-        let grant = self.granted(reply, source, Duration::ZERO, exchange, address, now)?;
+        let held = *self.lease().ok_or(Ignored::State)?;
+        let grant = self.granted(reply, source, Duration::ZERO, exchange, held.address, now)?;
+        if matches!(self.state, State::Renewing(_)) && grant.lease.server != held.server {
+            return Err(Ignored::OtherServer);
+        }
         if grant.is_over(now) {
             self.lose(Loss::Expired, out);
             self.state = State::Init { at: now.mono };

@@ -165,12 +165,8 @@ impl Group {
             return (!is_holder).then(|| (status::NAME_CONFLICT, telling::group_name_taken(name)));
         }
         // The ports of a primary that is gone go once this one has its first.
-        (!is_holder && service::has_name_of(service, &vm.ports)).then(|| {
-            let message = format!(
-                "Service {name} has another port under the name that a port of this load balancer gets; if that stays, rename that listener of load balancer {name}"
-            );
-            (status::WAITING_FOR_PRIMARY, message)
-        })
+        (!is_holder && service::has_name_of(service, &vm.ports))
+            .then(|| (status::WAITING_FOR_PRIMARY, telling::port_name_taken(name)))
     }
 }
 

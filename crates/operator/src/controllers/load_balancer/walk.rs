@@ -9,12 +9,16 @@ use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::CachedService;
 use harvester_lb_core::desired::{self, Ownership};
-use harvester_lb_core::plan::{self, Applied, Goal, Kind, Next, ServiceOf, Sharing, View};
+use harvester_lb_core::plan::{
+    self, Applied, Goal, Kind, Next, Objects, Plan, ServiceOf, Sharing, View,
+};
 use harvester_lb_core::sharing::group::is_owner;
 use harvester_lb_core::sharing::service;
+use harvester_lb_core::sharing::snapshot::Snapshot;
 use harvester_lb_core::spec::VmSpec;
 use harvester_lb_core::status;
 use harvester_lb_object::Key;
+use tokio::time::Duration;
 
 use crate::context::Context;
 use crate::controllers::load_balancer::apply::Outcome;
@@ -32,6 +36,7 @@ pub async fn walk(
     goal: &Goal,
     of: &Key,
 ) -> Result<Requeue, WriteError> {
+    let walk = Walk { ctx, key, goal, of };
     let mut lb = Cow::Borrowed(lb);
     let mut taken = None;
     loop {
@@ -41,73 +46,93 @@ pub async fn walk(
         }
         let stored = Stored::of(ctx, key);
         let objects = stored.objects(key);
-        let vm = match goal {
-            Goal::Serve(vm, _) => Some(&**vm),
-            Goal::AddressOnly(_) | Goal::Wait(..) | Goal::Keep(_) => None,
-        };
-        let group = vm.and_then(|_| Group::of(ctx, of));
+        let group = walk.vm().and_then(|_| Group::of(ctx, of));
         let snapshot = group.as_ref().map(Group::snapshot);
-        let sharing = vm.map_or(Some(Sharing::Alone), |vm| {
-            group::sharing(ctx, &objects, vm, of, group.as_ref().zip(snapshot.as_ref()))
-        });
-        let Some(sharing) = sharing else {
-            let why = format!("{key} does not share the address of {of} any more");
-            return Err(WriteError::Conflict(why));
-        };
         let view = View {
             has_foreign_slice: taken == Some(Kind::EndpointSlice),
-            sharing,
+            sharing: walk.sharing(&objects, group.as_ref().zip(snapshot.as_ref()))?,
             ..observe::view(ctx, &lb, objects, goal)
         };
-        let mut plan = plan::plan(&view, goal);
+        let plan = plan::plan(&view, goal);
         let join = Join::of(ctx, key, &lb, goal, of).await?;
-        let outcome = apply::apply(ctx, &view, &plan).await;
-        if let (Some(join), Err(error)) = (&join, &outcome) {
-            join.failed(key, &lb, error);
+        let outcome = walk.apply(&view, &plan, join.as_ref()).await?;
+        let Some(kind) = outcome.taken else {
+            return walk.conclude(view, plan, outcome, join.as_ref()).await;
+        };
+        if taken.replace(kind).is_some() {
+            return Err(WriteError::Conflict(format!("{kind} {key} changes owners")));
         }
-        if let (Sharing::Primary(_), Some(vm)) = (&view.sharing, vm) {
+        if let Some(committed) = outcome.committed {
+            lb = Cow::Owned(committed);
+        }
+    }
+}
+
+/// What does not change from one plan to the next.
+struct Walk<'a> {
+    ctx: &'a Context,
+    key: &'a Key,
+    goal: &'a Goal,
+    of: &'a Key,
+}
+
+impl Walk<'_> {
+    /// The spec that is to be served.
+    fn vm(&self) -> Option<&VmSpec> {
+        match self.goal {
+            Goal::Serve(vm, _) => Some(vm),
+            Goal::AddressOnly(_) | Goal::Wait(..) | Goal::Keep(_) => None,
+        }
+    }
+
+    /// With whom it shares its address.
+    ///
+    /// # Errors
+    /// `Conflict` if it is no longer a member of the group.
+    fn sharing<'a>(
+        &self,
+        objects: &Objects<'_>,
+        group: Option<(&Group, &'a Snapshot<'a>)>,
+    ) -> Result<Sharing<'a>, WriteError> {
+        let Some(vm) = self.vm() else {
+            return Ok(Sharing::Alone);
+        };
+        group::sharing(self.ctx, objects, vm, self.of, group).ok_or_else(|| {
+            let Self { key, of, .. } = self;
+            WriteError::Conflict(format!("{key} does not share the address of {of} any more"))
+        })
+    }
+
+    /// Applies the plan, and notes what others must know of that.
+    async fn apply(
+        &self,
+        view: &View<'_>,
+        plan: &Plan<'_>,
+        join: Option<&Join<'_>>,
+    ) -> Result<Outcome, WriteError> {
+        let Self { ctx, key, .. } = *self;
+        let outcome = apply::apply(ctx, view, plan).await;
+        if let (Some(join), Err(error)) = (join, &outcome) {
+            join.failed(key, view.lb, error);
+        }
+        if let (Sharing::Primary(_), Some(vm)) = (&view.sharing, self.vm()) {
             group::names_written(ctx, &Stored::of(ctx, key).objects(key), vm);
         }
-        let outcome = outcome?;
-        if let Some(kind) = outcome.taken {
-            if taken.replace(kind).is_some() {
-                return Err(WriteError::Conflict(format!("{kind} {key} changes owners")));
-            }
-            if let Some(committed) = outcome.committed {
-                lb = Cow::Owned(committed);
-            }
-            continue;
-        }
-        let newest = outcome.committed.as_ref().unwrap_or(&lb);
+        outcome
+    }
+
+    /// Writes the status that follows from what was applied, then releases extra records.
+    async fn conclude(
+        &self,
+        view: View<'_>,
+        mut plan: Plan<'_>,
+        outcome: Outcome,
+        join: Option<&Join<'_>>,
+    ) -> Result<Requeue, WriteError> {
+        let Self { ctx, key, .. } = *self;
+        let newest = outcome.committed.as_ref().unwrap_or(view.lb);
         let view = View { lb: newest, ..view };
-        let (mut service, mut recreate_in) = (None, None);
-        if let Goal::Serve(_, address) = goal
-            && outcome.refused.is_none()
-        {
-            match plan.service {
-                ServiceOf::None => {}
-                ServiceOf::Own => {
-                    service = own_service(ctx, key, &outcome)?;
-                    if let Some(service) = &service {
-                        announcement::note_node(ctx, key, newest, service);
-                        // kube-vip may have announced a changed address before the answer to the change was read.
-                        if let Some(written) = &outcome.service {
-                            announcement::observe_move(ctx, key, written, address);
-                        }
-                        recreate_in = announcement::move_on(ctx, key, service, address).await?;
-                    }
-                }
-                ServiceOf::Group => {
-                    let stored = ctx.index.stores.services.get(of);
-                    let uid = newest.metadata.uid.as_deref().unwrap_or_default();
-                    let is_ours = |it: &Arc<CachedService>| {
-                        desired::ownership(&it.metadata, &of.name) == Ownership::Ours
-                            || is_owner(Some(it), uid)
-                    };
-                    service = stored.filter(is_ours);
-                }
-            }
-        }
+        let (service, recreate_in) = self.service(newest, plan.service, &outcome).await?;
         let slice = ctx.index.stores.slices.get(key);
         let applied = Applied {
             service: service.as_deref().map(|service| &**service),
@@ -128,34 +153,73 @@ pub async fn walk(
         let written = match &conclusion.status {
             Some(update) => {
                 let written = write_status::write_status(ctx, key, newest, update).await;
-                if let (Some(join), Err(error)) = (&join, &written) {
+                if let (Some(join), Err(error)) = (join, &written) {
                     join.failed(key, newest, error);
                 }
                 &written?
             }
             None => newest,
         };
-        let is_told = of != key && conclusion.status.is_some();
-        if is_told && vm.is_some_and(|vm| has_ports_by_now(ctx, key, of, written, vm)) {
+        if conclusion.status.is_some() && self.has_ports_by_now(written) {
             ctx.index.queues.lbs.add(key.clone());
         }
         release::release_extra_records(ctx, key, written, extra_records).await?;
-        return outcome.error.map_or(Ok(next), Err);
+        outcome.error.map_or(Ok(next), Err)
     }
-}
 
-/// Whether a load balancer whose status says that it waits for the ports of the Service has them: who wrote that Service may have looked
-/// at the status before it said so.
-fn has_ports_by_now(ctx: &Context, key: &Key, of: &Key, lb: &LoadBalancer, vm: &VmSpec) -> bool {
-    let ready = condition::find(status::conditions(lb), READY);
-    let reason = ready.and_then(|it| it.reason.as_deref());
-    let stores = &ctx.index.stores;
-    reason == Some(status::WAITING_FOR_PRIMARY)
-        && service::carries(
-            stores.services.get(of).as_ref().map(|it| &***it),
-            stores.slices.get(key).as_deref(),
-            &vm.ports,
-        )
+    /// The Service that the status speaks of, and when it is to be recreated because kube-vip ignores its changed address.
+    async fn service(
+        &self,
+        newest: &LoadBalancer,
+        which: ServiceOf,
+        outcome: &Outcome,
+    ) -> Result<(Option<Arc<CachedService>>, Option<Duration>), WriteError> {
+        let Self { ctx, key, of, .. } = *self;
+        let address = match self.goal {
+            Goal::Serve(_, address) if outcome.refused.is_none() => address,
+            _ => return Ok((None, None)),
+        };
+        match which {
+            ServiceOf::None => Ok((None, None)),
+            ServiceOf::Own => {
+                let Some(service) = own_service(ctx, key, outcome)? else {
+                    return Ok((None, None));
+                };
+                announcement::note_node(ctx, key, newest, &service);
+                // kube-vip may have announced a changed address before the answer to the change was read.
+                if let Some(written) = &outcome.service {
+                    announcement::observe_move(ctx, key, written, address);
+                }
+                let recreate_in = announcement::move_on(ctx, key, &service, address).await?;
+                Ok((Some(service), recreate_in))
+            }
+            ServiceOf::Group => {
+                let uid = newest.metadata.uid.as_deref().unwrap_or_default();
+                let is_ours = |it: &Arc<CachedService>| {
+                    desired::ownership(&it.metadata, &of.name) == Ownership::Ours
+                        || is_owner(Some(it), uid)
+                };
+                Ok((ctx.index.stores.services.get(of).filter(is_ours), None))
+            }
+        }
+    }
+
+    /// Whether a secondary whose status says that it waits for the ports of the Service has them: who wrote that Service may have looked
+    /// at the status before it said so.
+    fn has_ports_by_now(&self, lb: &LoadBalancer) -> bool {
+        let Some(vm) = self.vm().filter(|_| self.of != self.key) else {
+            return false;
+        };
+        let ready = condition::find(status::conditions(lb), READY);
+        let reason = ready.and_then(|it| it.reason.as_deref());
+        let stores = &self.ctx.index.stores;
+        reason == Some(status::WAITING_FOR_PRIMARY)
+            && service::carries(
+                stores.services.get(self.of).as_ref().map(|it| &***it),
+                stores.slices.get(self.key).as_deref(),
+                &vm.ports,
+            )
+    }
 }
 
 /// The newest copy of the Service of a load balancer that has one. kube-vip may have announced it since the view was taken.

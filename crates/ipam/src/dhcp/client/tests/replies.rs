@@ -78,6 +78,12 @@ fn dhc_1_replies_that_do_not_fit_are_ignored() {
         (renewing, Ack, |r| r.address = OTHER, Ignored::OtherAddress),
         (
             renewing,
+            Ack,
+            |r| r.server = Some(SECOND),
+            Ignored::OtherServer,
+        ),
+        (
+            renewing,
             Nak,
             |r| r.server = Some(SECOND),
             Ignored::OtherServer,
