@@ -19,7 +19,7 @@ HELM := e2e/helm/build.sh target/tools
 # Targets run sequentially: they share cargo's locks, and cargo and go already
 # use all cores.
 .NOTPARALLEL:
-.PHONY: help demo demo-share demo-dhcp demo-shell test test-before fuzz soak check build image bench crds chart clean plane tools helm \
+.PHONY: help demo demo-share demo-dhcp demo-shell test test-before test-crds fuzz soak check build image bench crds chart clean plane tools helm \
 	check-format check-scripts check-repository check-clippy check-docs check-crds check-go check-deny
 
 help: ## List the targets
@@ -51,6 +51,11 @@ test: check plane tools helm ## Run the checks, then all tests; FILTER=alc_8 sel
 test-before: plane tools ## Run the test of the version before beside this one: BEFORE=revision selects another version
 	@HLB_OPERATOR_BEFORE=$$(e2e/before.sh target/before $(BEFORE)) && export HLB_OPERATOR_BEFORE && \
 	$(CARGO) run --quiet --locked --package xtask -- test ipa_9_the_version_before_leads_in_turn
+
+# `make test` runs each of these binaries on one of the two kinds of CRDs (API-1).
+test-crds: plane tools ## Run the tests of leases on the other CRDs, ours or Harvester's, than `make test` does
+	@HLB_DEFINITIONS=own $(CARGO) test --quiet --workspace --locked --test dhcp
+	@HLB_DEFINITIONS=harvester $(CARGO) test --quiet --workspace --locked --test dhcp_faults
 
 # Continues where the last call stopped; crates/xtask/src/soak defines the parts.
 soak: plane tools ## Run the long forms of the tests, for hours, in pieces: PARTS="crash leaders" FOR=20m; NEW=1 starts over
