@@ -54,8 +54,9 @@ test-before: plane tools ## Run the test of the version before beside this one: 
 
 # `make test` runs each of these binaries on one of the two kinds of CRDs (API-1).
 test-crds: plane tools ## Run the tests of leases on the other CRDs, ours or Harvester's, than `make test` does
+	@$(CARGO) test --quiet --workspace --locked --no-run
 	@HLB_DEFINITIONS=own $(CARGO) test --quiet --workspace --locked --test dhcp
-	@HLB_DEFINITIONS=harvester $(CARGO) test --quiet --workspace --locked --test dhcp_faults
+	@HLB_DEFINITIONS=harvester $(CARGO) test --quiet --workspace --locked --test dhcp-faults
 
 # Continues where the last call stopped; crates/xtask/src/soak defines the parts.
 soak: plane tools ## Run the long forms of the tests, for hours, in pieces: PARTS="crash leaders" FOR=20m; NEW=1 starts over

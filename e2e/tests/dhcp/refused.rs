@@ -10,6 +10,7 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_testkit::{Dhcp, lan};
 use jiff::Timestamp;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
 use harvester_lb_e2e::leases::filter::{Filter, NO_DISCOVERS};
@@ -98,9 +99,36 @@ async fn refused(world: &World, kind: &str) -> anyhow::Result<()> {
     let held = held(&server, &(188..=192));
     ensure!(held == [next], "{}", server.leases());
 
+    taken_to_pools(world, &ns, next).await?;
     delete(world, &lb).await?;
     no_record(world, &lb).await?;
     given_back(&server, next).await?;
     process.kill9()?;
     operator.kill9()
+}
+
+/// DHC-5: a pool does not allocate a leased address that is in its ranges.
+async fn taken_to_pools(world: &World, ns: &str, next: Ipv4Addr) -> anyhow::Result<()> {
+    let range = json!({"subnet": "192.168.100.0/24", "rangeStart": lan(191), "rangeEnd": lan(192)});
+    world.pool_for(ns, ns, &[range]).await?;
+    let free = [lan(191), lan(192)].into_iter().find(|it| *it != next);
+    let of_pool = json!({
+        "workloadType": "vm", "ipam": "pool", "ipPool": ns,
+        "listeners": [{"name": "http", "port": 80, "protocol": "TCP", "backendPort": 8080}],
+        "backendServerSelector": {"app": ["web"]},
+    });
+    world.lb(ns, "first", of_pool.clone()).await?;
+    let given = world.lb_address(ns, "first").await?;
+    ensure!(
+        Some(given.parse()?) == free,
+        "{given}, and {next} is leased"
+    );
+    world.lb(ns, "second", of_pool).await?;
+    world.lb_reason(ns, "second", "NoAvailableIP").await?;
+    for name in ["second", "first"] {
+        world.delete_lb(ns, name).await?;
+        world.gone(&world.lbs(ns), name).await?;
+    }
+    world.pools().delete(ns, &DeleteParams::default()).await?;
+    world.gone(&world.pools(), ns).await
 }

@@ -47,13 +47,14 @@ impl Simulation {
                 }
             }
         } else if chance < self.style.lost_answers + self.style.refusals {
-            self.refused += 1;
-            let (code, reason) = [
-                (500, "InternalError"),
-                (409, "Conflict"),
-                (429, "TooManyRequests"),
-                (403, "Forbidden"),
+            let (code, reason, is_known) = [
+                (500, "InternalError", false),
+                (409, "Conflict", true),
+                (429, "TooManyRequests", false),
+                (403, "Forbidden", true),
             ][self.rng.usize(..4)];
+            self.refused += 1;
+            self.unanswered |= !is_known;
             say!(self, "  [{at}] {} -> refused, {code}", open.call.describe());
             open.answer(&Answer::failure(code, reason, "not now"));
         } else {

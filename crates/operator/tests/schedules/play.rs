@@ -23,9 +23,10 @@ use super::wire::Wire;
 const REST_STEPS: usize = 6_000;
 /// Maximum number of time advances until no write occurs.
 const REST_ROUNDS: usize = 12;
-/// Time within which the steady state is reached if every request was answered, in seconds: the counts of unhealthy backends are
-/// written at most every 10 s. Only statuses of pools may follow later.
-const PROMPT_SECONDS: u32 = 12;
+/// Time within which the steady state is reached if the outcome of every request is known, in seconds. Legitimate waits add up: a move
+/// that kube-vip ignores takes 8 s, the one behind it as long, and detail conditions are written 10 s after that. It is less than the
+/// time in which a write that was not answered may be done. Only statuses of pools may follow later.
+const PROMPT_SECONDS: u32 = 40;
 /// Number of refused requests up to which no back-off is longer than that.
 const PROMPT_REFUSALS: u32 = 3;
 /// One time advance: longer than every back-off, every throttle of a pool's status, and the time in which a write that was not answered
@@ -97,7 +98,7 @@ impl Simulation {
         self.writes_nothing("a new start", false).await
     }
 
-    /// The objects after [`PROMPT_SECONDS`]. None if a request was not answered, since what it may still do is waited for, or
+    /// The objects after [`PROMPT_SECONDS`]. None if the outcome of a request is not known, since what it may still do is waited for, or
     /// if many were refused.
     async fn soon(&mut self) -> Result<Option<Objects>, Failure> {
         if self.unanswered || self.refused > PROMPT_REFUSALS {

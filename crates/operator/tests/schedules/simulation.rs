@@ -26,7 +26,7 @@ pub(crate) struct Simulation {
     pub(crate) processes: Vec<Process>,
     /// Writes that their senders have abandoned and that may still be applied.
     pub(crate) late: Vec<Call>,
-    /// A request was sent whose sender has no answer.
+    /// A request was sent whose sender does not know the outcome: there was no answer, or one that does not say it.
     pub(crate) unanswered: bool,
     /// Number of refused requests.
     pub(crate) refused: u32,

@@ -53,6 +53,7 @@ where
 
     /// One value for each change.
     pub(super) fn map<T>(&self, of: impl Fn(&'static str, &K) -> T) -> Vec<T> {
+        assert!(!self.task.is_finished(), "the watch has ended");
         let all = self.all.lock().unwrap();
         all.iter().map(|(what, object)| of(what, object)).collect()
     }
