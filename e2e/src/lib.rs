@@ -18,6 +18,7 @@ pub mod leases;
 pub mod lives;
 pub mod metrics_snapshot;
 pub mod permissions;
+pub mod policies;
 pub mod prometheus;
 pub mod quiet;
 pub mod read;

@@ -210,7 +210,27 @@ struct Note {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Heir {
     uid: String,
+    /// As [`remembered`].
     values: BTreeMap<String, String>,
+}
+
+/// Longest value that is remembered as a whole, in bytes: the longest host name. The annotations of the Service, which may be as long as an
+/// object's may be together, have to leave room for the note.
+const LONGEST_REMEMBERED: usize = 253;
+
+/// The values of a load balancer, to see later whether they were edited.
+fn remembered(wanted: &Wanted) -> BTreeMap<String, String> {
+    let short = |value: &String| match value.len() {
+        0..=LONGEST_REMEMBERED => value.clone(),
+        length => {
+            let end = value.floor_char_boundary(LONGEST_REMEMBERED);
+            format!("{}... ({length} bytes)", &value[..end])
+        }
+    };
+    let values = wanted.values.iter();
+    values
+        .map(|(key, value)| (key.clone(), short(value)))
+        .collect()
 }
 
 /// Brings the annotations of a Service up to date.
@@ -249,14 +269,14 @@ pub fn copy(service: &mut ObjectMeta, source: &Source) {
     };
     let mut note = note.unwrap_or_default();
     match &note.heir {
-        Some(before) if before.uid == heir.uid && before.values == heir.values => {}
+        Some(before) if before.uid == heir.uid && before.values == remembered(heir) => {}
         Some(before) if before.uid == heir.uid => replace(service, Some(&note), heir),
         // Its own were edited since: they are its own from then on.
         None if note.from == heir.uid => replace(service, Some(&note), heir),
         _ => {
             note.heir = Some(Heir {
                 uid: heir.uid.clone(),
-                values: heir.values.clone(),
+                values: remembered(heir),
             });
             write(service, &note);
         }

@@ -188,11 +188,11 @@ fn address(present: Option<Present<'_>>) -> [ExtraCondition; 4] {
     };
     let out_of_pool = stands(
         Standing::OutOfPool,
-        "is no longer an address of its pool; it stays allocated until the load balancer is deleted",
+        "is no longer an address of its pool; it stays allocated as long as a load balancer has it",
     );
     let excluded = stands(
         Standing::Excluded,
-        "is excluded by its pool; it stays allocated until the load balancer is deleted, and is not allocated again",
+        "is excluded by its pool; it stays allocated as long as a load balancer has it, and is not allocated again",
     );
     let unserved = present.and_then(|it| {
         let why = it.unserved?;

@@ -14,7 +14,7 @@ pub const SEPARATOR: &str = "; ";
 
 /// A text of an earlier version, and the text of this one. Each is a part of a message, or a whole message. `{}` stands for a
 /// value in both, `{_}` for one that only the earlier text has.
-const REWORDED: [(&str, &str); 19] = [
+const REWORDED: [(&str, &str); 20] = [
     // These messages count nothing any more: they change only with the reason to wait (SEL-7).
     ("and {_} more", "and others"),
     (
@@ -55,7 +55,11 @@ const REWORDED: [(&str, &str); 19] = [
     ),
     (
         "it is kept until the load balancer goes",
+        "it stays allocated as long as a load balancer has it",
+    ),
+    (
         "it stays allocated until the load balancer is deleted",
+        "it stays allocated as long as a load balancer has it",
     ),
     ("{} was given instead", "{} was allocated instead"),
     (

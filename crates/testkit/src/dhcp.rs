@@ -1,4 +1,4 @@
-//! Owns DHCP servers for the LAN: real dnsmasq and real Kea, in the namespace `gw`.
+//! Owns DHCP servers for the LAN: real dnsmasq and real Kea, in the namespace `gw`, and a second one in another namespace.
 //!
 //! Tests that use them pass their names to [`crate::enter_with`], so that they are installed.
 
@@ -17,7 +17,7 @@ use crate::test_cluster::TestCluster;
 
 const START: Duration = Duration::from_secs(20);
 
-/// A running DHCP server, authoritative for the LAN; one at a time. Dropping it kills it.
+/// A running DHCP server, authoritative for the LAN; one of a program at a time. Dropping it kills it.
 #[derive(Debug)]
 pub struct Dhcp {
     process: Arc<Process>,
@@ -28,6 +28,7 @@ pub struct Dhcp {
 /// How a server is started.
 #[derive(Debug)]
 struct Launch {
+    netns: &'static str,
     program: &'static str,
     args: Vec<String>,
     env: Vec<(&'static str, String)>,
@@ -48,6 +49,17 @@ impl Dhcp {
     /// The same with further flags, such as a reservation.
     pub async fn dnsmasq_with(
         cluster: &TestCluster,
+        first: Ipv4Addr,
+        last: Ipv4Addr,
+        flags: &[&str],
+    ) -> anyhow::Result<Self> {
+        Self::dnsmasq_in(cluster, "gw", first, last, flags).await
+    }
+
+    /// The same in another namespace, beside a server in `gw`.
+    pub async fn dnsmasq_in(
+        cluster: &TestCluster,
+        netns: &'static str,
         first: Ipv4Addr,
         last: Ipv4Addr,
         flags: &[&str],
@@ -74,6 +86,7 @@ impl Dhcp {
             "--no-ping",
         ];
         let launch = Launch {
+            netns,
             program: "dnsmasq",
             args: args.iter().chain(flags).map(ToString::to_string).collect(),
             env: Vec::new(),
@@ -129,6 +142,7 @@ impl Dhcp {
         std::fs::write(&path, serde_json::to_vec(&config)?)?;
         let folder = cluster.folder().display().to_string();
         let launch = Launch {
+            netns: "gw",
             program: "kea-dhcp4",
             args: vec!["-c".to_owned(), path.display().to_string()],
             env: vec![
@@ -207,7 +221,7 @@ impl Launch {
         let earlier = times();
         let args: Vec<&str> = self.args.iter().map(String::as_str).collect();
         let env: Vec<(&str, &str)> = self.env.iter().map(|(name, it)| (*name, &**it)).collect();
-        let process = cluster.spawn("gw", program, &args, &env, program)?;
+        let process = cluster.spawn(self.netns, program, &args, &env, program)?;
         let is_started = || async { Ok(times() > earlier) };
         process.ready(START, is_started).await?;
         Ok(process)

@@ -13,8 +13,9 @@ use kube::api::PostParams;
 use serde_json::json;
 
 use harvester_lb_e2e::leases::{
-    NODE, SERVERS, address, bound, counter, delete, dnsmasq, given_back, held, kea, lease, leased,
-    no_record, phase, record_name, record_until, serve, server_of, set, start, unserve,
+    NODE, SERVERS, address, bound, counter, delete, dnsmasq, dnsmasq_with, given_back, held, kea,
+    lease, leased, leased_spec, no_record, phase, record_name, record_until, serve, server_of, set,
+    start, unserve,
 };
 
 /// Longest time to a lease after a kill: the Lease's duration, and the delay of the first REQUEST (10 s).
@@ -242,6 +243,48 @@ pub async fn dhc_5_an_address_that_a_host_has(world: Arc<World>) -> anyhow::Resu
         world.cluster.ip(host, &address("del"))?;
         process.kill9()?;
         delete(&world, &lb).await?;
+    }
+    Ok(())
+}
+
+/// Somebody chose the hardware address of a host, for which the server has a reservation: its lease must not end.
+pub async fn dhc_5_the_lease_of_a_host_with_the_same_hardware_address_is_not_declined(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    for (host, last) in [("client", 248), (NODE, 249)] {
+        let namespace = format!("twin-{last}");
+        set(&world, &namespace).await?;
+        let address = |verb| format!("address {verb} 192.168.100.{last}/24 dev eth0");
+        world.cluster.ip(host, &address("add"))?;
+        let link = world
+            .cluster
+            .netns(host)?
+            .output("ip", &["-o", "link", "show", "dev", "eth0"])?;
+        let mut words = link.split_whitespace();
+        let hardware = words.find(|it| *it == "link/ether").and_then(|_| words.next());
+        let hardware = hardware.context("no hardware address")?;
+        let reservation = format!("--dhcp-host={hardware},192.168.100.{last}");
+        let server = dnsmasq_with(&world, &(last..=last), &[&reservation]).await?;
+        // The servers of a test cluster write into one log.
+        let earlier = server.process().log().len();
+        let process = start(&world, "builtin").await?;
+        let annotation = json!({"loadbalancer.harvesterhci.io/dhcp-hardware-address": hardware});
+        let meta = json!({"namespace": namespace, "name": "web", "annotations": annotation});
+        let lb = world.lb_with(meta, leased_spec()).await?;
+        let text = "another host with the same hardware address";
+        world.event(&namespace, "LoadBalancer", "web", text).await?;
+        let record = phase(&world, &lb, Phase::Pending).await?;
+        ensure!(record.spec.address.is_empty());
+        delete(&world, &lb).await?;
+        no_record(&world, &lb).await?;
+        let log = server.process().log();
+        let log = log.get(earlier..).unwrap_or_default();
+        ensure!(log.contains("DHCPACK"), "{log}");
+        for sent in ["DHCPDECLINE", "DHCPRELEASE"] {
+            ensure!(!log.contains(sent), "{sent}");
+        }
+        world.cluster.ip(host, &address("del"))?;
+        process.kill9()?;
     }
     Ok(())
 }

@@ -30,8 +30,9 @@ use leases::{
     dhc_4_a_deleted_load_balancer_gives_its_lease_back,
     dhc_4_nothing_is_given_back_while_a_service_has_the_address,
     dhc_4_what_went_while_the_process_was_down, dhc_5_an_address_that_a_host_has,
-    dhc_5_an_address_that_a_pool_holds, ipa_5_a_record_that_somebody_edits_meanwhile,
-    section_1_a_lease_needs_net_raw_alone,
+    dhc_5_an_address_that_a_pool_holds,
+    dhc_5_the_lease_of_a_host_with_the_same_hardware_address_is_not_declined,
+    ipa_5_a_record_that_somebody_edits_meanwhile, section_1_a_lease_needs_net_raw_alone,
 };
 use modes::{
     dhc_6_kube_vip_takes_over, dhc_6_no_discover_while_kube_vip_has_a_client,
@@ -40,7 +41,7 @@ use modes::{
 use networks::dhc_1_a_lease_on_another_network_of_the_hosts;
 use refused::dhc_3_the_service_ends_when_the_server_refuses_the_renewal;
 use servers::{
-    dhc_1_a_reservation_by_hardware_address,
+    dhc_1_a_reservation_by_hardware_address, dhc_2_another_server_ends_no_lease,
     dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server,
 };
 use versions::ipa_9_the_version_before_leads_in_turn;
@@ -62,10 +63,12 @@ fn main() -> ExitCode {
         dhc_4_what_went_while_the_process_was_down,
         dhc_5_an_address_that_a_host_has,
         dhc_5_an_address_that_a_pool_holds,
+        dhc_5_the_lease_of_a_host_with_the_same_hardware_address_is_not_declined,
         dhc_6_no_discover_while_kube_vip_has_a_client,
         dhc_6_kube_vip_takes_over,
         dhc_1_a_lease_on_another_network_of_the_hosts,
         dhc_1_a_reservation_by_hardware_address,
+        dhc_2_another_server_ends_no_lease,
         dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server,
         ipa_5_a_record_that_somebody_edits_meanwhile,
         section_1_a_lease_needs_net_raw_alone,

@@ -109,6 +109,50 @@ async fn renewed(world: &World, kind: &str) -> anyhow::Result<()> {
     process.kill9()
 }
 
+/// Two servers with ranges of their own on one network: the second one refuses what it has not leased.
+pub async fn dhc_2_another_server_ends_no_lease(world: Arc<World>) -> anyhow::Result<()> {
+    let ns = "two";
+    set(&world, ns).await?;
+    let (ours, others) = (240..=243, 244..=247);
+    let server = lasting(&world, "kea", &ours, None).await?;
+    let mut process = start(&world, "builtin").await?;
+    let mut leases = Vec::new();
+    for name in ["a", "b", "c"] {
+        let lb = leased(&world, ns, name).await?;
+        let address = bound(&world, &lb).await?;
+        leases.push((lb, address));
+    }
+    let (first, last) = (lan(*others.start()), lan(*others.end()));
+    let second = Dhcp::dnsmasq_in(&world.cluster, "client", first, last, &[]).await?;
+    let refusals = || second.process().log().matches("DHCPNAK").count();
+    for _ in 0..2 {
+        let earlier = refusals();
+        process.kill9()?;
+        process = start(&world, "builtin").await?;
+        // Each asks within ten seconds after the start, and the second server refuses it.
+        eventually("three refusals", LIFETIME, || async {
+            Ok((refusals() >= earlier + 3).then_some(()))
+        })
+        .await?;
+        in_state(&world, NODE, "bound", 3).await?;
+        for (lb, address) in &leases {
+            ensure!(bound(&world, lb).await? == *address, "{lb:?}");
+        }
+    }
+    for name in ["a", "b", "c"] {
+        let events = world.events(ns, "LoadBalancer", name).await?;
+        ensure!(events.len() == 1, "{events:?}");
+    }
+    ensure!(held(&server, &ours).len() == 3, "{}", server.leases());
+    for (lb, address) in &leases {
+        delete(&world, lb).await?;
+        no_record(&world, lb).await?;
+        given_back(&server, *address).await?;
+    }
+    ensure!(held(&second, &others).is_empty(), "{}", second.leases());
+    process.kill9()
+}
+
 pub async fn dhc_1_a_reservation_by_hardware_address(world: Arc<World>) -> anyhow::Result<()> {
     set(&world, "reserved").await?;
     let process = start(&world, "builtin").await?;

@@ -11,6 +11,7 @@ use harvester_lb_e2e::check::{check, passes};
 use harvester_lb_e2e::fake_kube_vip::announce;
 use harvester_lb_e2e::go::{self, pool_status};
 use harvester_lb_e2e::history_checker::HistoryChecker;
+use harvester_lb_e2e::policies;
 use harvester_lb_e2e::quiet::{audited, quiet};
 use harvester_lb_e2e::read::{allocated, condition};
 use harvester_lb_e2e::world::SOON;
@@ -381,30 +382,12 @@ async fn later_than(world: &World, ns: &str, older: &LoadBalancer) -> anyhow::Re
 
 /// Makes the API server reject the IPAllocation of an address, as long as the policy exists.
 async fn deny(world: &World, name: &str, ip: &str) -> anyhow::Result<()> {
-    let group = "admissionregistration.k8s.io/v1";
-    world
-        .cluster
-        .apply(&json!({
-            "apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {"resourceRules": [{
-                    "apiGroups": ["loadbalancer.harvesterhci.io"], "apiVersions": ["*"],
-                    "operations": ["CREATE"], "resources": ["ipallocations"],
-                }]},
-                "validations": [{
-                    "expression": format!("object.metadata.name != '{ip}'"), "reason": "Forbidden",
-                }],
-            },
-        }))
-        .await?;
-    world
-        .cluster
-        .apply(&json!({
-            "apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
-            "spec": {"policyName": name, "validationActions": ["Deny"]},
-        }))
-        .await?;
+    let rule = json!({
+        "apiGroups": ["loadbalancer.harvesterhci.io"], "apiVersions": ["*"],
+        "operations": ["CREATE"], "resources": ["ipallocations"],
+    });
+    let expression = format!("object.metadata.name != '{ip}'");
+    policies::deny(world, name, rule, &expression, "not this address").await?;
     let record = fixtures::record(ip, name, "Released", (name, "probe", ""));
     let record = serde_json::from_value(record)?;
     let dry = kube::api::PostParams {
@@ -418,15 +401,6 @@ async fn deny(world: &World, name: &str, ip: &str) -> anyhow::Result<()> {
         }
     })
     .await
-}
-
-async fn allow(world: &World, name: &str) -> anyhow::Result<()> {
-    let group = "admissionregistration.k8s.io/v1";
-    let kind = "ValidatingAdmissionPolicyBinding";
-    let api = world.cluster.api(group, kind, None).await?;
-    api.delete(name, &kube::api::DeleteParams::default())
-        .await?;
-    Ok(())
 }
 
 pub async fn run_1_an_address_that_is_refused_delays_itself_alone(
@@ -472,7 +446,7 @@ pub async fn run_1_an_address_that_is_refused_delays_itself_alone(
         "the map is the only proof, and was written over: {:?}",
         pool.status
     );
-    allow(&world, ns).await?;
+    policies::allow(&world, ns).await?;
     // By now the back-off has grown to half a minute at most.
     eventually("the second is taken over", 3 * SOON, || async {
         let found = record(&world, "10.79.0.11").await?;

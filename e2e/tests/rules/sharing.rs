@@ -4,6 +4,7 @@ mod changes;
 mod group;
 mod membership;
 mod ports;
+mod refused;
 mod without_primary;
 mod writes;
 
@@ -15,6 +16,7 @@ use ports::{
     shr_2_a_contested_port_stays_with_the_one_that_has_it,
     shr_3_several_load_balancers_on_one_address,
 };
+use refused::shr_3_who_waits_for_a_refused_service_is_told;
 use without_primary::{
     shr_5_an_older_one_joins_and_the_holder_drops_out, shr_5_the_address_outlives_its_primary,
     shr_6_one_of_the_groups_name_waits_until_it_ends, shr_8_cluster_type,
@@ -32,6 +34,7 @@ pub(crate) fn tests() -> Vec<Test> {
         shr_1_who_may_not_share_is_told,
         shr_2_a_contested_port_stays_with_the_one_that_has_it,
         shr_3_several_load_balancers_on_one_address,
+        shr_3_who_waits_for_a_refused_service_is_told,
         shr_4_fifty_join_with_two_writes_each,
         shr_5_the_address_outlives_its_primary,
         shr_5_an_older_one_joins_and_the_holder_drops_out,

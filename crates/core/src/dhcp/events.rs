@@ -78,9 +78,12 @@ pub fn of_client(event: &Event, has_lease: bool, holder: Option<&Holder>) -> Opt
         ),
         Event::Declined { address, conflict } => warning(
             LEASE_DECLINED,
-            match conflict {
+            match known_as(*conflict, holder) {
                 Conflict::Host => format!(
                     "{address} is in use by another host, which answers ARP; declined, asking for another address"
+                ),
+                Conflict::TwinHost => format!(
+                    "{address} is in use by another host with the same hardware address, and the DHCP server takes the two for one client; asking again. Give the load balancer another annotation dhcp-hardware-address"
                 ),
                 Conflict::Pool => format!(
                     "{address} is allocated by a pool; declined, asking for another address. Keep the ranges of DHCP server and pools disjoint"
@@ -96,6 +99,15 @@ pub fn of_client(event: &Event, has_lease: bool, holder: Option<&Holder>) -> Opt
             },
         ),
     })
+}
+
+/// Who has an address, if a host that answers ARP may be kube-vip, for an address of another record.
+const fn known_as(conflict: Conflict, holder: Option<&Holder>) -> Conflict {
+    match (conflict, holder) {
+        (Conflict::Host, Some(Holder::Pool)) => Conflict::Pool,
+        (Conflict::Host, Some(Holder::Lease { .. })) => Conflict::Lease,
+        _ => conflict,
+    }
 }
 
 fn lb_of(holder: Option<&Holder>) -> String {
@@ -123,7 +135,7 @@ pub fn released(lease: &Lease) -> EventDraft {
 /// The Event of an interface that cannot be used.
 pub fn interface_down(interface: &str, error: &str) -> EventDraft {
     let text = format!(
-        "interface {interface} of the DHCP process cannot be used: {error}; retrying. The lease lasts until it expires"
+        "interface {interface} of the DHCP process cannot be used: {error}; retrying. A lease lasts until it expires"
     );
     warning(LEASE_INTERFACE_DOWN, text)
 }

@@ -296,3 +296,29 @@ fn kva_1_warnings() {
     assert!(texts[0].contains("eth0"), "{texts:?}");
     assert!(texts[1].contains("kube-vip.io/egress"), "{texts:?}");
 }
+
+/// The annotations of one that takes over may be as long as those of an object may be together, and those of the one before are still
+/// copied.
+#[test]
+fn kva_1_the_note_of_one_that_takes_over_is_short() {
+    let long = "x".repeat(100_000);
+    let mut service = ObjectMeta::default();
+    copy(&mut service, &own("1", &[(HOSTNAME, "a")]));
+    let takes_over = heir("2", &[(HOSTNAME, &long), (FLUSH, &long)]);
+    copy(&mut service, &takes_over);
+    let text = annotation(&service, keys::ANNOTATION_COPIED).unwrap();
+    assert!(text.len() < 1_000, "{}", text.len());
+    assert_eq!(shown_of(&service), pairs(&[(HOSTNAME, "a")]));
+    let before = service.clone();
+    copy(&mut service, &takes_over);
+    assert_eq!(service, before);
+    // Its own count once they are edited.
+    copy(
+        &mut service,
+        &heir("2", &[(HOSTNAME, &long[1..]), (FLUSH, "true")]),
+    );
+    assert_eq!(
+        shown_of(&service),
+        pairs(&[(HOSTNAME, &long[1..]), (FLUSH, "true")])
+    );
+}

@@ -12,7 +12,7 @@ use crate::plan::applied::{Applied, Conclusion, Verdict};
 use crate::plan::goal::{Address, Keep, Origin};
 use crate::plan::health::{Health, Paced, Served};
 use crate::plan::step::Next;
-use crate::plan::view::{Sharing, View};
+use crate::plan::view::{Secondary, Sharing, View};
 use crate::readiness::{self, ReadinessInput};
 use crate::sharing;
 use crate::spec::VmSpec;
@@ -127,7 +127,7 @@ fn served(
         .filter(|service| is_carried(view, vm, service, applied.slice));
     if let (None, Sharing::Secondary(with)) = (service, &view.sharing) {
         return Conclusion {
-            status: Some(joining(view, vm, address, with.group)),
+            status: Some(joining(view, vm, address, with)),
             next: Next::Resync,
         };
     }
@@ -215,9 +215,9 @@ fn is_carried(
 }
 
 /// The status of a secondary whose ports the Service does not have yet.
-fn joining(view: &View<'_>, vm: &VmSpec, address: &Address, group: &str) -> StatusUpdate {
-    let message = sharing::telling::ports_to_come(group);
-    let readiness = Readiness::not(status::WAITING_FOR_PRIMARY, message);
+fn joining(view: &View<'_>, vm: &VmSpec, address: &Address, with: &Secondary<'_>) -> StatusUpdate {
+    let (reason, message) = sharing::telling::ports_to_come(with.group, with.refused.as_deref());
+    let readiness = Readiness::not(reason, message);
     StatusUpdate {
         address: FieldUpdate::Set(None),
         details: first_details(view, vm, address),

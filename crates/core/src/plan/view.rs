@@ -72,6 +72,8 @@ pub struct Secondary<'a> {
     pub is_name_taken: bool,
     /// The names of ports in EndpointSlices of others of that Service.
     pub elsewhere: BTreeSet<String>,
+    /// Why the API server refuses to write that Service.
+    pub refused: Option<String>,
 }
 
 /// The observed state of one load balancer.

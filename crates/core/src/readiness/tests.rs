@@ -265,7 +265,7 @@ fn exc_3_the_condition_says_that_the_address_stays() {
     let message = of(Standing::Excluded, status::ADDRESS_EXCLUDED).unwrap();
     assert_eq!(
         message,
-        "10.0.0.7 is excluded by its pool; it stays allocated until the load balancer is deleted, and is not allocated again"
+        "10.0.0.7 is excluded by its pool; it stays allocated as long as a load balancer has it, and is not allocated again"
     );
     assert_eq!(of(Standing::Excluded, status::ADDRESS_OUT_OF_POOL), None);
     assert_eq!(of(Standing::OutOfPool, status::ADDRESS_EXCLUDED), None);

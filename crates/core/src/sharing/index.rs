@@ -12,6 +12,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::{self, Lb};
+use crate::sharing::membership::is_name;
 use crate::status::allocated_addr;
 
 /// Two-way index of links between keys.
@@ -111,8 +112,8 @@ pub struct Index {
 /// The group that a load balancer names, as far as its annotation is a name, and another one's.
 pub fn named_group(key: &Key, meta: &ObjectMeta) -> Option<Key> {
     let name = annotation(meta, keys::ANNOTATION_PRIMARY)?;
-    let is_name = !name.is_empty() && !name.contains('/') && name != &*key.name;
-    is_name.then(|| Key::new(&key.namespace, name))
+    let is_another = is_name(name) && name != &*key.name;
+    is_another.then(|| Key::new(&key.namespace, name))
 }
 
 /// Whether load balancers of other names than its own own a Service.

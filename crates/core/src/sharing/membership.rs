@@ -9,6 +9,8 @@ use crate::reasons::{INVALID_PRIMARY, PRIMARY_NOT_FOUND};
 use crate::spec_annotations::shown;
 use crate::time;
 
+/// Longest name of an object, in bytes.
+const LONGEST_NAME: usize = 253;
 /// The annotation, in messages.
 const KEY: &str = keys::ANNOTATION_PRIMARY;
 
@@ -118,6 +120,11 @@ pub enum NotAMember {
         /// The primary of that load balancer.
         of: String,
     },
+    /// The primary names this load balancer.
+    #[error(
+        "annotation {KEY} is {0:?}, which names this load balancer in its own: remove the annotation of one of the two"
+    )]
+    Circle(String),
     /// Others share its own address.
     #[error(
         "annotation {KEY} is {primary:?}, but {secondary} shares the address of this load balancer, which goes on serving: remove the annotation here, or there first"
@@ -189,6 +196,7 @@ impl NotAMember {
             | Self::PrimaryUsesDhcp(value)
             | Self::NotFound(value)
             | Self::Ipv6(value)
+            | Self::Circle(value)
             | Self::Chain { primary: value, .. }
             | Self::HasSecondaries { primary: value, .. }
             | Self::OtherType { primary: value, .. }
@@ -203,11 +211,22 @@ pub fn fault_of(lb: &LoadBalancer) -> Option<NotAMember> {
     own_fault(&candidate, candidate.primary?)
 }
 
+/// Whether a text can be the name of a load balancer: a DNS subdomain (RFC 1123), as the API server demands of all names.
+pub fn is_name(text: &str) -> bool {
+    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let is_label = |label: &str| {
+        label.starts_with(is_end)
+            && label.ends_with(is_end)
+            && label.chars().all(|c| is_end(c) || c == '-')
+    };
+    text.len() <= LONGEST_NAME && text.split('.').all(is_label)
+}
+
 /// What is wrong with a request to share an address, whatever else exists (SHR-1). Of the value, which may be any text, only the
 /// beginning is quoted.
 pub fn own_fault(lb: &Candidate<'_>, primary: &str) -> Option<NotAMember> {
     let value = || shown(primary);
-    if primary.is_empty() || primary.contains('/') {
+    if !is_name(primary) {
         Some(NotAMember::NoName(value()))
     } else if primary == lb.name {
         Some(NotAMember::Itself(value()))
@@ -241,9 +260,13 @@ pub fn join(lb: &Candidate<'_>, primary: &str, group: &Group<'_>) -> Result<(), 
         if let Some(of) = present.primary.filter(|_| present.secondary.is_none())
             && own_fault(present, of).is_none()
         {
-            return Err(NotAMember::Chain {
-                primary: value(),
-                of: shown(of),
+            return Err(if of == lb.name {
+                NotAMember::Circle(value())
+            } else {
+                NotAMember::Chain {
+                    primary: value(),
+                    of: shown(of),
+                }
             });
         }
         if present.ipam == Ipam::Dhcp {

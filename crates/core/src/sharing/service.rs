@@ -317,6 +317,16 @@ pub fn carries(service: Option<&Service>, slice: Option<&EndpointSlice>, ports: 
     ports.iter().any(|port| carried.contains(&served(port)))
 }
 
+/// Whether the Service carries all ports of a load balancer.
+pub fn carries_all(
+    service: Option<&Service>,
+    slice: Option<&EndpointSlice>,
+    ports: &[Port],
+) -> bool {
+    let carried = group::carried(service, slice);
+    ports.iter().all(|port| carried.contains(&served(port)))
+}
+
 /// Whether the EndpointSlice of a load balancer that shares a Service lacks a port that no other one has any more. `named`: see
 /// [`named_ports`].
 pub fn may_add(

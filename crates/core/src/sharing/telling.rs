@@ -1,6 +1,6 @@
 //! What the status says of a shared address: the role of the load balancer, or why it does not share one.
 
-use harvester_lb_api::condition::{self, ConditionStatus};
+use harvester_lb_api::condition::{self, ConditionStatus, READY};
 use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{LoadBalancer, keys};
 
@@ -72,12 +72,38 @@ pub fn primary_has_none(group: &str) -> String {
     )
 }
 
-/// The message for one whose ports the Service of the group does not have yet.
-pub fn ports_to_come(group: &str) -> String {
+/// Reason and message of one whose ports the Service of the group does not have yet. `refused`: why the API server refuses to write that
+/// Service, which has the ports of all that share it.
+pub fn ports_to_come(group: &str, refused: Option<&str>) -> (&'static str, String) {
     let group = shown(group);
-    format!(
-        "annotation {KEY} is {group:?}: waiting until Service {group} has the ports of this load balancer"
-    )
+    let is = format!("annotation {KEY} is {group:?}");
+    match refused {
+        None => (
+            status::WAITING_FOR_PRIMARY,
+            format!("{is}: waiting until Service {group} has the ports of this load balancer"),
+        ),
+        Some(why) => (
+            status::API_ERROR,
+            format!(
+                "{is}, and Service {group} cannot get the ports of the load balancers that share it: {why}"
+            ),
+        ),
+    }
+}
+
+/// Whether the status of a load balancer says that it waits for its ports on the Service of the group, but not why as it is now.
+pub fn is_told_otherwise(lb: &LoadBalancer, group: &str, refused: Option<&str>) -> bool {
+    let Some(ready) = condition::find(status::conditions(lb), READY) else {
+        return false;
+    };
+    let (waiting, message) = ports_to_come(group, None);
+    let said = (
+        ready.reason.as_deref().unwrap_or_default(),
+        ready.message.as_deref().unwrap_or_default(),
+    );
+    let waits = said == (waiting, message.as_str()) || said.0 == status::API_ERROR;
+    let (reason, message) = ports_to_come(group, refused);
+    waits && said != (reason, message.as_str())
 }
 
 /// The message for one that waits because the Service has another port under a name that it needs.
@@ -107,7 +133,7 @@ pub fn refusal(group: &str, role: &Role) -> Option<(&'static str, String)> {
         Role::NameTaken => Some((
             status::NAME_CONFLICT,
             format!(
-                "other load balancers share the address of an earlier one of this name (their annotation {KEY} is {group:?}): rename this load balancer; it is served once none of them does"
+                "other load balancers share the address of an earlier one of this name (their annotation {KEY} is {group:?}): create this load balancer under another name; it is served under this one once none of them does"
             ),
         )),
         Role::Refused(why) => Some((why.reason(), why.to_string())),
@@ -179,7 +205,7 @@ mod tests {
             (
                 &Role::NameTaken,
                 "NameConflict",
-                "other load balancers share the address of an earlier one of this name (their annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\"): rename this load balancer; it is served once none of them does",
+                "other load balancers share the address of an earlier one of this name (their annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\"): create this load balancer under another name; it is served under this one once none of them does",
             ),
             (
                 &conflict,
@@ -204,9 +230,21 @@ mod tests {
             group_name_taken("web"),
             "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and Service web exists and is not that load balancer's: delete it, or name another load balancer"
         );
+        let (reason, message) = ports_to_come("web", None);
         assert_eq!(
-            ports_to_come("web"),
-            "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\": waiting until Service web has the ports of this load balancer"
+            (reason, &*message),
+            (
+                "WaitingForPrimary",
+                "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\": waiting until Service web has the ports of this load balancer"
+            )
+        );
+        let (reason, message) = ports_to_come("web", Some("exceeded quota"));
+        assert_eq!(
+            (reason, &*message),
+            (
+                "ApiError",
+                "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and Service web cannot get the ports of the load balancers that share it: exceeded quota"
+            )
         );
         assert_eq!(
             port_name_taken("web"),
@@ -225,5 +263,38 @@ mod tests {
         let (_, message) = refusal(&long, &Role::PortConflict(contested("b"))).unwrap();
         let quoted = format!("is \"{}\", and", "w".repeat(64));
         assert!(message.contains(&quoted), "{message}");
+    }
+
+    #[test]
+    fn shr_3_who_waits_for_its_ports_is_told_anew_when_the_cause_changes() {
+        let waiting = |reason: &str, message: &str| LoadBalancer {
+            status: Some(harvester_lb_api::LoadBalancerStatus {
+                conditions: Some(vec![condition::Condition {
+                    type_: READY.to_owned(),
+                    status: "False".to_owned(),
+                    reason: Some(reason.to_owned()),
+                    message: Some(message.to_owned()),
+                    ..condition::Condition::default()
+                }]),
+                ..harvester_lb_api::LoadBalancerStatus::default()
+            }),
+            ..LoadBalancer::default()
+        };
+        let causes = [None, Some("exceeded quota"), Some("no such port")];
+        for told in causes {
+            let (reason, message) = ports_to_come("web", told);
+            let lb = waiting(reason, &message);
+            for now in causes {
+                assert_eq!(is_told_otherwise(&lb, "web", now), told != now);
+            }
+        }
+        // It waits for something else.
+        let no_address = waiting("WaitingForPrimary", &primary_has_none("web"));
+        assert!(!is_told_otherwise(&no_address, "web", None));
+        assert!(!is_told_otherwise(
+            &LoadBalancer::default(),
+            "web",
+            causes[1]
+        ));
     }
 }

@@ -7,7 +7,7 @@
 //! | Selecting | an OFFER: the first one, or for one second that of the address asked for, or of another server than the one whose last offer led to nothing | REQUEST with options 50, 54 |
 //! | Requesting | the ACK of the server chosen; after 4 REQUESTs it starts over | an ARP probe |
 //! | Checking | one second for an answer to the probe, which is repeated until one was sent; or that the address is its own | DECLINE, or bound |
-//! | Rebooting | an ACK for the recorded lease; after 4 REQUESTs it goes on with that | bound |
+//! | Rebooting | an ACK of the server of the recorded lease; after 4 REQUESTs it goes on with that | bound |
 //! | Bound | T1 | REQUEST with option 50 |
 //! | Renewing | an ACK of the server of the lease; repeats until T2 | bound |
 //! | Rebinding | an ACK; repeats until the lease expires | bound |
@@ -17,9 +17,11 @@
 //!   identifier, both in RENEWING (from T1) and in REBINDING (from T2). The address is on the node that kube-vip has
 //!   chosen, not here: a server would send a unicast ACK to that node, and dnsmasq, which looks for `ciaddr` by ARP, none
 //!   if nobody announces the address. Servers extend the lease all the same (dnsmasq 2.90, Kea 2.2).
-//! - As the request is broadcast, every server on the network sees it. In RENEWING only the server of the lease counts: a NAK
-//!   of a second one that is authoritative and does not know the lease would end it, and after an ACK of it RELEASE would go
-//!   there, and the lease would stay on its server. In REBINDING and REBOOTING any server counts, as in RFC 2131.
+//! - As the request is broadcast, every server on the network sees it. Until T2 only the server of the lease counts, in RENEWING and
+//!   in REBOOTING: a NAK of a second one that is authoritative and does not know the lease would end it, and after an ACK of it
+//!   RELEASE would go there, and the lease would stay on its server. From T2 on any server counts, as in RFC 2131.
+//! - An address that a host with the client's own hardware address has is not declined, since that host has leased it
+//!   ([`Conflict::TwinHost`]).
 //! - An ACK for another address than the one requested is ignored: a server that wants the client to move sends a NAK. The
 //!   client goes on asking until T2 and the expiry.
 //! - There is no ARP probe (DHC-5) of an address that kube-vip announces for this very load balancer, or did a moment ago: kube-vip
@@ -154,9 +156,14 @@ impl Client {
                     *is_probed = false;
                 }
             }
-            Input::InUse(address) => {
+            Input::InUse(address, by) => {
                 if self.probed() == Some(address) {
-                    self.conflict(address, Conflict::Host, now, out);
+                    let conflict = if by == self.identity.hardware {
+                        Conflict::TwinHost
+                    } else {
+                        Conflict::Host
+                    };
+                    self.conflict(address, conflict, now, out);
                 }
             }
             Input::Own(address) => {
@@ -276,7 +283,7 @@ impl Client {
             return;
         };
         self.lose(Loss::Conflict, out);
-        let pause = if conflict == Conflict::Twin {
+        let pause = if conflict.is_twin() {
             TWIN_WAIT
         } else {
             self.decline(&lease, out);

@@ -23,8 +23,8 @@ pub enum Input<'a> {
     },
     /// The last probe was not sent, or its answer may not have arrived: the address is probed again. Harmless at any other time.
     Unsent,
-    /// This address is in use: an ARP packet shows it, or this host has it itself.
-    InUse(Ipv4Addr),
+    /// This address is in use: an ARP packet shows it, or this host has it itself. With the hardware address of who has it.
+    InUse(Ipv4Addr, HardwareAddress),
     /// DHC-5: kube-vip announces this address for the load balancer itself, or did a moment ago. If it is being probed, it is bound: an
     /// answer would be kube-vip's.
     Own(Ipv4Addr),
@@ -84,6 +84,16 @@ pub enum Conflict {
     /// The same, and the client there has the same hardware address. A server that identifies clients by that takes the two for one:
     /// a DECLINE would end the other one's lease.
     Twin,
+    /// A host that answers ARP from the hardware address of the client itself, which was chosen for it (DHC-1). As of a twin: a server that
+    /// identifies clients by that has acknowledged the lease of that host, which a DECLINE would end.
+    TwinHost,
+}
+
+impl Conflict {
+    /// Whether who has the address may be the same client to a server.
+    pub const fn is_twin(self) -> bool {
+        matches!(self, Self::Twin | Self::TwinHost)
+    }
 }
 
 /// What happened to a load balancer's lease.
@@ -106,7 +116,7 @@ pub enum Event {
     },
     /// The lease expired.
     Expired(Ipv4Addr),
-    /// DHC-5: the address was declined, or left without a message ([`Conflict::Twin`]).
+    /// DHC-5: the address was declined, or left without a message ([`Conflict::is_twin`]).
     Declined {
         /// The address.
         address: Ipv4Addr,

@@ -257,18 +257,25 @@ impl Table {
         let Some(address) = arp.claims(self.interface) else {
             return Delivery::Other;
         };
-        if self.in_use(address, now, out) {
+        if self.in_use(address, arp.sender, now, out) {
             Delivery::Client
         } else {
             Delivery::Other
         }
     }
 
-    /// DHC-5: an address is in use. Returns whether that matters to a client, which is then checking it. O(log n).
-    pub fn in_use(&mut self, address: Ipv4Addr, now: Now, out: &mut Vec<Action>) -> bool {
+    /// DHC-5: an address is in use, by whom has this hardware address. Returns whether that matters to a client, which is then checking it.
+    /// O(log n).
+    pub fn in_use(
+        &mut self,
+        address: Ipv4Addr,
+        by: HardwareAddress,
+        now: Now,
+        out: &mut Vec<Action>,
+    ) -> bool {
         let uids = self.probes.get(&address);
         for uid in &uids {
-            self.handle(uid, Input::InUse(address), now, out);
+            self.handle(uid, Input::InUse(address, by), now, out);
         }
         !uids.is_empty()
     }

@@ -128,7 +128,7 @@ impl Ledger {
     /// ALC-1, IPA-3, IPA-6, REL-4, SEL-8: chooses the Bound record of this id to keep: of the
     /// requested pool, if it names one; of this uid before an earlier one; the one that the status
     /// names, else the lowest. No pool is selected. Of an earlier load balancer of the name only an address that this one can
-    /// have, or that its status names (BE-7).
+    /// have (BE-7, SHR-6), or that its status names.
     pub(super) fn choose_bound(&self, request: &Request, bound: &[RecordEntry]) -> Option<usize> {
         let named = request.status.as_ref().map(|status| status.addr);
         bound
@@ -143,7 +143,7 @@ impl Ledger {
             .filter(|(_, entry)| {
                 entry.owner.uid == request.owner.uid
                     || Some(entry.addr) == named
-                    || request.takes(entry.addr)
+                    || (request.takes(entry.addr) && self.may_inherit(request, entry))
             })
             .min_by_key(|(_, entry)| {
                 (

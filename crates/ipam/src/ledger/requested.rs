@@ -63,7 +63,9 @@ impl Ledger {
         };
         // BE-7: of an earlier load balancer of the name only what this one can have, or its status names.
         let may_have = |entry: &RecordEntry| {
-            entry.owner.uid == request.owner.uid || request.names(addr) || request.takes(addr)
+            entry.owner.uid == request.owner.uid
+                || request.names(addr)
+                || (request.takes(addr) && self.may_inherit(request, entry))
         };
         let has = bound.iter().position(|entry| entry.addr == addr);
         if let Some(at) = has.filter(|at| is_pool_s(self, &bound[*at]) && may_have(&bound[*at])) {

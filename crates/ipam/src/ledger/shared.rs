@@ -9,7 +9,7 @@ use std::sync::Arc;
 use harvester_lb_object::Version;
 
 use super::Ledger;
-use super::decision::{Evidence, Grant};
+use super::decision::{Evidence, Grant, Request};
 use super::records::RecordEntry;
 use crate::types::{Micros, Owner, OwnerId, Phase, PoolName, Record, RecordSpec};
 
@@ -65,6 +65,20 @@ impl Ledger {
         record.is_some_and(|entry| entry.is_bound() && entry.owner.id == *id)
             || (self.holds.of(id).contains(&addr) && !self.held_back.is_of(id, addr))
             || self.holds.shows(id, addr)
+    }
+
+    /// ALC-1, SHR-6: whether a load balancer may have the Bound record of an earlier one of its name. If others have shared the address
+    /// since, until none was left, it is given as a free one would be: not if it is excluded (EXC-2), nor if another load balancer waits for
+    /// it (REQ-3).
+    pub(super) fn may_inherit(&self, request: &Request, entry: &RecordEntry) -> bool {
+        if !self.holders.contains_key(&entry.addr) {
+            return true;
+        }
+        let pool = &self.pools[entry.pool];
+        let first = self.askers.first(entry.addr);
+        pool.usable(entry.addr)
+            && pool.withheld().is_none()
+            && first.is_none_or(|age| age.id == request.owner.id)
     }
 
     /// SHR-5: the record to write when another load balancer of the group is to own it; `None` if the address is not Bound. The

@@ -396,8 +396,8 @@ impl Port {
         let table = &mut self.clients.table;
         if !is_sent {
             table.unsent(uid, now, &mut self.actions);
-        } else if socket::is_own(address) {
-            table.in_use(address, now, &mut self.actions);
+        } else if let Some(own) = socket::own_hardware(address) {
+            table.in_use(address, own, now, &mut self.actions);
         }
     }
 

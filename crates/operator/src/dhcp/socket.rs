@@ -110,17 +110,20 @@ pub fn find(interface: &str) -> Result<Link, OpenError> {
     Ok(Link { address, hardware })
 }
 
-/// DHC-5: whether this host has an address on one of its networks, of whatever interface. Not one with the netmask /32: kube-vip adds those that
-/// it announces, and takes them off a little later than the Service goes.
-pub fn is_own(address: Ipv4Addr) -> bool {
-    let Ok(mut all) = getifaddrs() else {
-        return false;
-    };
-    all.any(|entry| {
-        let ip = |address: Option<&SockaddrStorage>| Some(address?.as_sockaddr_in()?.ip());
+/// DHC-5: if this host has an address on one of its networks, of whatever interface, the hardware address of that interface: zeroes, if it
+/// has none. Not one with the netmask /32: kube-vip adds those that it announces, and takes them off a little later than the Service goes.
+pub fn own_hardware(address: Ipv4Addr) -> Option<HardwareAddress> {
+    let all: Vec<_> = getifaddrs().ok()?.collect();
+    let ip = |address: Option<&SockaddrStorage>| Some(address?.as_sockaddr_in()?.ip());
+    let has_it = all.iter().find(|entry| {
         ip(entry.address.as_ref()) == Some(address)
             && ip(entry.netmask.as_ref()) != Some(Ipv4Addr::BROADCAST)
-    })
+    })?;
+    let mut links = all
+        .iter()
+        .filter(|entry| entry.interface_name == has_it.interface_name);
+    let hardware = links.find_map(|entry| entry.address.as_ref()?.as_link_addr()?.addr());
+    Some(hardware.map_or(HardwareAddress::ZERO, HardwareAddress))
 }
 
 /// A socket on one interface.

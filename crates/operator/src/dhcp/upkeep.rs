@@ -227,7 +227,8 @@ fn after_order(ctx: &Context, owner: &Owner, result: Result<(), PortError>) -> N
 }
 
 fn wait_for_interface(ctx: &Context, owner: &Owner, problem: &EventDraft) -> Next {
-    warn!(lease = %owner.uid, lb = %owner.id, why = problem.text, "lease waits for its interface");
+    // The port warns once, and the Event is for the owner.
+    debug!(lease = %owner.uid, lb = %owner.id, why = problem.text, "lease waits for its interface");
     ctx.notices.lasting(owner, problem);
     Next::Requeue(Requeue::Backoff)
 }

@@ -376,7 +376,7 @@ fn shr_6_a_new_one_of_the_name_of_a_group_waits() {
         "no such group"
     );
     outlived(&mut world, "web", "api");
-    let text = "other load balancers share the address of an earlier one of this name (their annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\"): rename this load balancer; it is served once none of them does";
+    let text = "other load balancers share the address of an earlier one of this name (their annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\"): create this load balancer under another name; it is served under this one once none of them does";
     assert_eq!(warnings(&created("web", None), &world), [text]);
     assert_eq!(warnings(&created("other", None), &world), [""; 0]);
     let mut elsewhere = lb("web", None, &spec);

@@ -37,11 +37,18 @@ fn dhc_3_a_loss_is_a_warning_and_a_renewal_is_no_event() {
         (refused.clone(), true, Some(LEASE_LOST), "\"wrong network\""),
         (refused, false, Some(LEASE_REFUSED), "asking again"),
         (Event::Expired(ADDRESS), true, Some(LEASE_LOST), "expired"),
+        // kube-vip answers for what another record has.
         (
             declined(Conflict::Host),
             false,
             Some(LEASE_DECLINED),
-            "answers ARP",
+            "by load balancer shop/api; declined",
+        ),
+        (
+            declined(Conflict::TwinHost),
+            false,
+            Some(LEASE_DECLINED),
+            "by another host with the same hardware address",
         ),
         (
             declined(Conflict::Pool),
@@ -66,6 +73,10 @@ fn dhc_3_a_loss_is_a_warning_and_a_renewal_is_no_event() {
         lb: Owner::new("shop", "api", "u-9"),
         is_twin: true,
     };
+    let host = of_client(&declined(Conflict::Host), false, None).unwrap();
+    assert!(host.text.contains("another host, which answers ARP"));
+    let pool = of_client(&declined(Conflict::Host), false, Some(&Holder::Pool)).unwrap();
+    assert!(pool.text.contains("by a pool"));
     for (event, has_lease, reason, text) in cases {
         let draft = of_client(&event, has_lease, Some(&holder));
         assert_eq!(

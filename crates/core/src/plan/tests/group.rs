@@ -138,6 +138,7 @@ impl Group {
             holder: &records[0].spec.owner,
             is_name_taken: false,
             elsewhere: service::elsewhere(&snapshot, &part.key().name),
+            refused: None,
         });
         let goal = Goal::Serve(Box::new(vm), with(Some(Shared::Secondary("a".to_owned()))));
         Some(self.parts[at].walk_as(&goal, sharing, service, budget))

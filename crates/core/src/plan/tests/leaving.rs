@@ -60,6 +60,7 @@ fn shr_7_while_a_finalizer_holds_the_service_of_one_that_joins_its_endpoints_fol
         holder: &holder,
         is_name_taken: false,
         elsewhere: BTreeSet::new(),
+        refused: None,
     });
     world.machines.clear();
     let (written, _) = world.walk_as(&goal, sharing, None, usize::MAX);
@@ -82,6 +83,7 @@ fn svc_1_a_holder_keeps_its_address_while_somebody_else_has_the_name_of_its_grou
             holder: &holder,
             is_name_taken,
             elsewhere: BTreeSet::new(),
+            refused: None,
         });
         world.walk_as(&goal, sharing, None, usize::MAX).0
     };
@@ -114,6 +116,7 @@ fn shr_2_a_port_is_no_part_of_its_endpoint_slice_while_another_one_has_it() {
             holder: &holder,
             is_name_taken: false,
             elsewhere: elsewhere.iter().map(|name| (*name).to_owned()).collect(),
+            refused: None,
         });
         world.walk_as(&goal, sharing, None, usize::MAX);
         let ports = world.slice.as_ref().and_then(|slice| slice.ports.clone());

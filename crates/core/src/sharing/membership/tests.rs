@@ -123,6 +123,11 @@ fn shr_1_who_is_refused() {
             ", which shares the address of \"other\" itself",
         ),
         (
+            "a circle",
+            told(|_, group| group.primary.as_mut().unwrap().primary = Some("b")),
+            ", which names this load balancer in its own: remove",
+        ),
+        (
             "it has secondaries",
             told(|b, _| b.secondary = Some("c")),
             ", but c shares the address of this load balancer, which goes on serving",
@@ -186,10 +191,25 @@ fn shr_1_what_is_wrong_with_the_request_itself() {
     let spec = || serde_json::json!({});
     assert_eq!(fault(None, spec()), None);
     assert_eq!(fault(Some("web"), spec()), None);
-    for value in ["b", "", "ns/web"] {
+    // No object can have these names.
+    for value in [
+        "b",
+        "",
+        "ns/web",
+        " ",
+        " web",
+        "Web",
+        "web.",
+        "-web",
+        "\u{fc}ber",
+        "a..b",
+    ] {
         let expected = Some((INVALID_PRIMARY, value.to_owned()));
         assert_eq!(fault(Some(value), spec()), expected);
     }
+    assert_eq!(fault(Some("web-1.example"), spec()), None);
+    assert_eq!(fault(Some(&"a".repeat(253)), spec()), None);
+    assert!(fault(Some(&"a".repeat(254)), spec()).is_some());
     let dhcp = serde_json::json!({"ipam": "dhcp"});
     assert!(fault(None, dhcp.clone()).is_none());
     assert!(fault(Some("web"), dhcp).is_some());

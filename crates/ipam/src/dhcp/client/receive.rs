@@ -103,7 +103,7 @@ impl Client {
         out: &mut Vec<Output>,
     ) -> Result<(), Ignored> {
         let grant = self.granted(reply, source, SHORTEST_LEASE, exchange, offer.address, now)?;
-        if grant.lease.server != offer.server {
+        if self.other_server(grant.lease.server, now) {
             return Err(Ignored::OtherServer);
         }
         // A renewed one is served already, and only its mask can be wrong.
@@ -117,9 +117,8 @@ impl Client {
         Ok(())
     }
 
-    /// DHC-2: the lease is confirmed or renewed: in RENEWING by its server, in REBOOTING and REBINDING by any, to which RELEASE
-    /// then goes (RFC 2131, 4.4). A lease that is over already, because the answer took so long, has expired on the server too
-    /// (DHC-3).
+    /// DHC-2: the lease is confirmed or renewed: until T2 by its server, then by any, to which RELEASE then goes (RFC 2131, 4.4). A
+    /// lease that is over already, because the answer took so long, has expired on the server too (DHC-3).
     fn confirmed(
         &mut self,
         reply: &Reply,
@@ -130,7 +129,7 @@ impl Client {
     ) -> Result<(), Ignored> {
         let held = *self.lease().ok_or(Ignored::State)?;
         let grant = self.granted(reply, source, Duration::ZERO, exchange, held.address, now)?;
-        if matches!(self.state, State::Renewing(_)) && grant.lease.server != held.server {
+        if self.other_server(grant.lease.server, now) {
             return Err(Ignored::OtherServer);
         }
         if grant.is_over(now) {
@@ -140,6 +139,19 @@ impl Client {
             self.hold(grant, out);
         }
         Ok(())
+    }
+
+    /// Whether a server is another one than the one that counts: that of the chosen offer, and until T2 that of the lease.
+    fn other_server(&self, server: Ipv4Addr, now: Now) -> bool {
+        let expected = match (&self.state, &self.held) {
+            (State::Requesting { offer, .. }, _) => Some(offer.server),
+            (State::Rebooting(_) | State::Renewing(_), Some(held)) => {
+                let is_rebinding = held.due(now).is_some_and(|due| now.mono >= due.rebind);
+                (!is_rebinding).then_some(held.lease.server)
+            }
+            _ => None,
+        };
+        expected.is_some_and(|expected| expected != server)
     }
 
     fn granted(
@@ -179,12 +191,7 @@ impl Client {
     /// offered: the client waits as long as after an unanswered message, or the two would do so without a pause.
     fn refused(&mut self, reply: &Reply, now: Now, out: &mut Vec<Output>) -> Result<(), Ignored> {
         let server = reply.server.ok_or(Ignored::NoServer)?;
-        let expected = match (&self.state, self.lease()) {
-            (State::Requesting { offer, .. }, _) => Some(offer.server),
-            (State::Renewing(_), Some(lease)) => Some(lease.server),
-            _ => None,
-        };
-        if expected.is_some_and(|expected| expected != server) {
+        if self.other_server(server, now) {
             return Err(Ignored::OtherServer);
         }
         let text = reply.text.clone();

@@ -20,6 +20,8 @@ const ADDRESS: Ipv4Addr = Ipv4Addr::new(192, 168, 100, 210);
 const OTHER: Ipv4Addr = Ipv4Addr::new(192, 168, 100, 211);
 const SERVER: Ipv4Addr = Ipv4Addr::new(192, 168, 100, 1);
 const SECOND: Ipv4Addr = Ipv4Addr::new(192, 168, 100, 2);
+/// The hardware address of another host.
+const HOST: HardwareAddress = HardwareAddress([2, 0, 0x5e, 0, 0, 9]);
 const SOURCE: HardwareAddress = HardwareAddress([2, 0, 0, 0, 0, 9]);
 const WALL: i64 = 1_770_000_000_000_000;
 

@@ -100,6 +100,54 @@ fn shr_6_after_the_group_one_of_its_name_has_the_address() {
     assert_eq!((record.spec.owner, record.spec.group), (later.owner, None));
 }
 
+/// It is released, as the last of the group would have released it (SHR-5), and goes on as any other free address.
+#[test]
+fn shr_6_after_the_group_one_of_its_name_gets_no_address_that_others_would_not() {
+    let later = Request {
+        owner: Owner::new("ns", "p", "p-2"),
+        ..lb("p")
+    };
+    let released = |decision: Decision| match decision {
+        Decision::Take {
+            grant,
+            extra_records,
+            ..
+        } => (grant.addr, extra_records[0].spec.addr),
+        other => panic!("{other:?}"),
+    };
+    let expected = (ip("172.20.1.3"), ip("172.20.1.2"));
+    // EXC-2: it was excluded meanwhile.
+    let mut fixture = shared();
+    hand_over(&mut fixture, "m");
+    let plain = pool("p", &[range("172.20.1.0/29", "", "")]);
+    let excluded = Exclusions::parse("172.20.1.2").unwrap();
+    fixture.ledger.set_pool(PoolSpec {
+        ranges: plain.ranges.map(|ranges| ranges.without(&excluded)),
+        ..plain
+    });
+    assert_eq!(released(fixture.decide(&later)), expected);
+    // REQ-3: somebody waits for it, and this one takes any.
+    let mut fixture = shared();
+    hand_over(&mut fixture, "m");
+    let asks = Request {
+        requested: Some(ip("172.20.1.2")),
+        ..lb("x")
+    };
+    assert!(matches!(fixture.decide(&asks), Decision::Wait { .. }));
+    assert_eq!(released(fixture.decide(&later)), expected);
+    // If it asks for it too, the older one has it.
+    let also = Request {
+        requested: asks.requested,
+        ..later.clone()
+    };
+    assert!(matches!(fixture.decide(&also), Decision::Wait { .. }));
+    fixture.ledger.withdraw(&asks.owner.id);
+    assert!(matches!(fixture.decide(&also), Decision::Adopt { .. }));
+    // A restored one has it already (IPA-3).
+    let restored = with_status(later, "p", "172.20.1.2");
+    assert!(matches!(fixture.decide(&restored), Decision::Adopt { .. }));
+}
+
 #[test]
 fn ipa_7_a_record_deleted_by_hand_is_made_again_for_the_holder() {
     let addr = ip("172.20.1.2");

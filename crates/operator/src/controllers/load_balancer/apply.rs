@@ -34,8 +34,8 @@ pub struct Outcome {
     pub taken: Option<Kind>,
     /// The Service as a step has written it; the store may have a newer copy by now.
     pub service: Option<Arc<CachedService>>,
-    /// Why a write was refused.
-    pub refused: Option<String>,
+    /// The object whose write was refused, and why.
+    pub refused: Option<(Kind, String)>,
     /// The error of a write that does not prevent the status.
     pub error: Option<WriteError>,
 }
@@ -71,7 +71,11 @@ pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Ou
             (Err(WriteError::Refused(why)), OnFailure::ReportRefusal)
                 if !matches!(guarded.step, Step::Commit(_)) =>
             {
-                outcome.refused = Some(why);
+                let kind = match guarded.step {
+                    Step::Service(_) => Kind::Service,
+                    _ => Kind::EndpointSlice,
+                };
+                outcome.refused = Some((kind, why));
                 break;
             }
             (Err(error), OnFailure::Report) => {

@@ -18,6 +18,7 @@ use harvester_lb_ipam::{Phase, Record, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::Resource as _;
 
 use crate::context::Context;
 
@@ -191,6 +192,7 @@ pub fn sharing<'a>(
             holder: &record.spec.owner,
             is_name_taken: group.is_name_taken(),
             elsewhere: service::elsewhere(snapshot, &key.name),
+            refused: refused(ctx, snapshot.key),
         }));
     }
     let names = names(objects, vm);
@@ -252,6 +254,11 @@ pub fn names_others(ctx: &Context, group: &Key, lb: &LoadBalancer) -> bool {
     record.is_some_and(|it| {
         it.spec.phase == Phase::Bound && cached::key(&it.spec.address_of()) != *group
     })
+}
+
+/// Why the API server refuses to write the Service of a group.
+pub fn refused(ctx: &Context, group: &Key) -> Option<String> {
+    ctx.refused_writes.why(&Service::kind(&()), group)
 }
 
 /// The load balancers whose ports the Service carries besides the primary's.

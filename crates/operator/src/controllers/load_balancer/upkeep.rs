@@ -14,6 +14,7 @@ use harvester_lb_core::plan::{self, Address, Objects, View};
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::service::{self, Others};
 use harvester_lb_core::sharing::snapshot::Snapshot;
+use harvester_lb_core::sharing::telling;
 use harvester_lb_core::{spec, status};
 use harvester_lb_ipam::{Owner, Record, addr};
 use harvester_lb_object::Key;
@@ -22,24 +23,30 @@ use crate::clock;
 use crate::context::Context;
 use crate::controllers::load_balancer::announcement;
 use crate::controllers::load_balancer::apply;
-use crate::controllers::load_balancer::group::{Group, members};
+use crate::controllers::load_balancer::group::{self, Group, members};
 use crate::controllers::load_balancer::observe::Stored;
 use crate::controllers::load_balancer::release;
 use crate::controllers::load_balancer::unserved;
 use crate::controllers::{live, records};
 
-/// Wakes the load balancers of a group that a reconcile under its name may concern: those that have not acted on their present role yet, and those that wait
-/// for an address which the primary has by now, for ports which the Service has, or for ports that another one had (SHR-2).
+/// Wakes the load balancers of a group that a reconcile under its name may concern: those that have not acted on their present role yet,
+/// and those that wait for an address which the primary has by now, for ports which the Service has, or for ports that another one had
+/// (SHR-2), or are not told why their ports do not come.
 pub fn wake(ctx: &Context, group: &Group) {
     let snapshot = group.snapshot();
     let mut wakes = ctx.index.outdated_roles(snapshot.key, &snapshot.roles);
     let named = service::named_ports(&snapshot);
+    let refused = group::refused(ctx, snapshot.key);
     for (party, ports) in snapshot.parties() {
         let ready = party.lb.as_valid().and_then(|lb| {
             let ready = condition::find(status::conditions(lb), READY)?;
             ready.reason.as_deref()
         });
-        let waits = ready == Some(status::WAITING_FOR_PRIMARY);
+        let waits = matches!(ready, Some(status::WAITING_FOR_PRIMARY | status::API_ERROR));
+        let lb = party.lb.as_valid();
+        let is_told_otherwise = lb.is_some_and(|lb| {
+            telling::is_told_otherwise(lb, &snapshot.key.name, refused.as_deref())
+        });
         let has_none = party.lb.as_valid().and_then(status::allocated).is_none();
         let is_ready = ports.is_some_and(|it| service::carries(snapshot.service, party.slice, it))
             || (has_none && snapshot.record.is_some() && !snapshot.is_unnamed);
@@ -50,7 +57,7 @@ pub fn wake(ctx: &Context, group: &Group) {
         let may_add = is_secondary
             && ports
                 .is_some_and(|it| service::may_add(&snapshot.key.name, party.slice, it, &named));
-        if (waits && is_ready) || may_add {
+        if (waits && is_ready) || may_add || (is_secondary && !is_ready && is_told_otherwise) {
             wakes.push(Key::new(&snapshot.key.namespace, name));
         }
     }

@@ -132,18 +132,25 @@ impl Walk<'_> {
         let Self { ctx, key, .. } = *self;
         let newest = outcome.committed.as_ref().unwrap_or(view.lb);
         let view = View { lb: newest, ..view };
-        let (service, recreate_in) = self.service(newest, plan.service, &outcome).await?;
+        let is_for_others = self.is_refused_for_others(&view, &outcome);
+        let refused = outcome.refused.as_ref().filter(|_| !is_for_others);
+        let refused = refused.map(|(_, why)| &**why);
+        let is_refused = refused.is_some();
+        let (service, recreate_in) = self
+            .service(newest, plan.service, &outcome, is_refused)
+            .await?;
         let slice = ctx.index.stores.slices.get(key);
         let applied = Applied {
             service: service.as_deref().map(|service| &**service),
             slice: slice.as_deref(),
-            refused: outcome.refused.as_deref(),
+            refused,
             is_incomplete: outcome.error.is_some(),
             recreate_in,
         };
         let extra_records = std::mem::take(&mut plan.extra_records);
         let conclusion = plan.conclude(&view, &applied);
         let next = match conclusion.next {
+            _ if is_for_others => Requeue::Backoff,
             Next::Again(why) => return Err(WriteError::Conflict(why)),
             Next::AwaitChange => Requeue::AwaitChange,
             Next::Resync => Requeue::Resync,
@@ -173,10 +180,11 @@ impl Walk<'_> {
         newest: &LoadBalancer,
         which: ServiceOf,
         outcome: &Outcome,
+        is_refused: bool,
     ) -> Result<(Option<Arc<CachedService>>, Option<Duration>), WriteError> {
         let Self { ctx, key, of, .. } = *self;
         let address = match self.goal {
-            Goal::Serve(_, address) if outcome.refused.is_none() => address,
+            Goal::Serve(_, address) if !is_refused => address,
             _ => return Ok((None, None)),
         };
         match which {
@@ -204,6 +212,23 @@ impl Walk<'_> {
         }
     }
 
+    /// Whether the API server refuses the Service of a primary whose own ports it has, while those of others are to be added. They are
+    /// told, and the primary is served as before.
+    fn is_refused_for_others(&self, view: &View<'_>, outcome: &Outcome) -> bool {
+        let (Some((Kind::Service, _)), Sharing::Primary(primary), Some(vm)) =
+            (&outcome.refused, &view.sharing, self.vm())
+        else {
+            return false;
+        };
+        let Self { ctx, key, .. } = *self;
+        let stores = &ctx.index.stores;
+        let (service, slice) = (stores.services.get(key), stores.slices.get(key));
+        let service = service.as_ref().map(|service| &***service);
+        let mut others = primary.others.secondaries.iter();
+        service::carries_all(service, slice.as_deref(), &vm.ports)
+            && others.any(|part| !part.added.is_empty())
+    }
+
     /// Whether a secondary whose status says that it waits for the ports of the Service has them: who wrote that Service may have looked
     /// at the status before it said so.
     fn has_ports_by_now(&self, lb: &LoadBalancer) -> bool {
@@ -213,12 +238,14 @@ impl Walk<'_> {
         let ready = condition::find(status::conditions(lb), READY);
         let reason = ready.and_then(|it| it.reason.as_deref());
         let stores = &self.ctx.index.stores;
-        reason == Some(status::WAITING_FOR_PRIMARY)
-            && service::carries(
-                stores.services.get(self.of).as_ref().map(|it| &***it),
-                stores.slices.get(self.key).as_deref(),
-                &vm.ports,
-            )
+        matches!(
+            reason,
+            Some(status::WAITING_FOR_PRIMARY | status::API_ERROR)
+        ) && service::carries(
+            stores.services.get(self.of).as_ref().map(|it| &***it),
+            stores.slices.get(self.key).as_deref(),
+            &vm.ports,
+        )
     }
 }
 

@@ -7,11 +7,11 @@ fn dhc_5_an_address_in_use_is_declined_and_asked_for_10_s_later() {
     let mut bench = Bench::new(None);
     bench.input(Input::Start);
     bench.offer(SERVER, ADDRESS);
-    assert_eq!(bench.input(Input::InUse(ADDRESS)), "");
+    assert_eq!(bench.input(Input::InUse(ADDRESS, HOST)), "");
     bench.ack(SERVER, ADDRESS);
-    assert_eq!(bench.input(Input::InUse(OTHER)), "");
+    assert_eq!(bench.input(Input::InUse(OTHER, HOST)), "");
     let text = "DECLINE .210 of .1, declined .210 Host";
-    assert_eq!(bench.input(Input::InUse(ADDRESS)), text);
+    assert_eq!(bench.input(Input::InUse(ADDRESS, HOST)), text);
     assert_eq!(
         (bench.state(), bench.client.probed()),
         (StateName::Init, None)
@@ -20,7 +20,7 @@ fn dhc_5_an_address_in_use_is_declined_and_asked_for_10_s_later() {
     assert_eq!(bench.sleep(), "DISCOVER");
     // A bound address answers ARP: kube-vip does.
     let mut bench = Bench::bound();
-    assert_eq!(bench.input(Input::InUse(ADDRESS)), "");
+    assert_eq!(bench.input(Input::InUse(ADDRESS, HOST)), "");
 }
 
 /// The interface is down, or another process leads: nobody could answer.
@@ -94,10 +94,10 @@ fn dhc_5_an_address_that_kube_vip_announces_for_the_load_balancer_is_not_decline
     let told = bench.input(Input::Own(ADDRESS));
     assert_eq!(told, "record .210 until Some(120), bound .210");
     // kube-vip's answer.
-    assert_eq!(bench.input(Input::InUse(ADDRESS)), "");
+    assert_eq!(bench.input(Input::InUse(ADDRESS, HOST)), "");
     assert_eq!(bench.input(Input::Own(ADDRESS)), "");
     // Another host's.
-    let told = checking().input(Input::InUse(ADDRESS));
+    let told = checking().input(Input::InUse(ADDRESS, HOST));
     assert_eq!(told, "DECLINE .210 of .1, declined .210 Host");
     // The lease is over by then.
     let mut bench = checking();
@@ -141,6 +141,27 @@ fn dhc_5_an_address_of_a_client_with_the_same_hardware_address_is_left_without_a
     assert_eq!(bench.input(Input::Release), "");
 }
 
+/// Somebody chose the hardware address of a host, and the server has acknowledged the lease of that one (DHC-1).
+#[test]
+fn dhc_5_an_address_of_a_host_with_the_same_hardware_address_is_left_without_a_message() {
+    let twin = Input::InUse(ADDRESS, identity().hardware);
+    let mut bench = Bench::new(None);
+    bench.input(Input::Start);
+    for _ in 0..3 {
+        assert_eq!(bench.offer(SERVER, ADDRESS), "REQUEST .210 of .1");
+        assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
+        let before = bench.mono;
+        assert_eq!(bench.input(twin), "declined .210 TwinHost");
+        assert_eq!(bench.client.next_wakeup(), Some(before + secs(64)));
+        assert_eq!(bench.sleep(), "DISCOVER");
+    }
+    // Nor is it given back.
+    bench.offer(SERVER, ADDRESS);
+    bench.ack(SERVER, ADDRESS);
+    bench.input(twin);
+    assert_eq!(bench.input(Input::Release), "");
+}
+
 #[test]
 fn dhc_5_an_address_of_another_lease_is_declined() {
     let mut bench = Bench::bound();
@@ -162,7 +183,7 @@ fn dhc_5_the_pause_after_a_decline_grows_until_a_lease() {
             bench.sleep();
         }
         bench.ack(SERVER, ADDRESS);
-        bench.input(Input::InUse(ADDRESS));
+        bench.input(Input::InUse(ADDRESS, HOST));
         assert_eq!(bench.sleep(), "DISCOVER");
         let waited = bench.mono.abs_diff(before);
         assert!(waited.abs_diff(secs(pause)) <= secs(2), "{waited:?}");
@@ -180,7 +201,7 @@ fn dhc_5_the_pause_after_a_decline_grows_until_a_lease() {
 fn dhc_1_another_server_is_taken_if_the_last_offer_led_to_nothing() {
     let declined = |bench: &mut Bench| {
         bench.ack(SERVER, ADDRESS);
-        bench.input(Input::InUse(ADDRESS));
+        bench.input(Input::InUse(ADDRESS, HOST));
     };
     let refused = |bench: &mut Bench| {
         bench.nak(SERVER);

@@ -92,6 +92,18 @@ fn dhc_1_replies_that_do_not_fit_are_ignored() {
         (
             Bench::rebooting,
             Ack,
+            |r| r.server = Some(SECOND),
+            Ignored::OtherServer,
+        ),
+        (
+            Bench::rebooting,
+            Nak,
+            |r| r.server = Some(SECOND),
+            Ignored::OtherServer,
+        ),
+        (
+            Bench::rebooting,
+            Ack,
             |r| r.address = OTHER,
             Ignored::OtherAddress,
         ),

@@ -18,10 +18,31 @@ fn dhc_2_after_a_restart_the_recorded_address_is_confirmed() {
     let asked = bench.mono;
     assert!(asked <= secs(10));
     bench.mono += secs(3);
-    // Another server than the recorded one may answer. The address is not probed: it is announced already.
+    // The address is not probed: it is announced already.
     let end = asked.as_secs() + 120;
-    let text = bench.ack(SECOND, ADDRESS);
+    let text = bench.ack(SERVER, ADDRESS);
     assert_eq!(text, format!("record .210 until Some({end}), renewed .210"));
+}
+
+/// Two servers on one network, with ranges of their own: the other one may be authoritative and does not know the lease.
+#[test]
+fn dhc_2_after_a_restart_only_the_server_of_the_lease_counts_until_t2() {
+    let mut bench = Bench::rebooting();
+    for _ in 0..3 {
+        assert_eq!(bench.nak(SECOND), "ignored other_server");
+        assert_eq!(bench.ack(SECOND, ADDRESS), "ignored other_server");
+        assert_eq!(bench.client.lease(), Some(&record()));
+        assert_eq!(bench.sleep(), "REQUEST .210");
+    }
+    bench.ack(SERVER, ADDRESS);
+    assert_eq!(bench.state(), StateName::Bound);
+    // From T2 on another server may take over, to which RELEASE then goes.
+    let mut bench = Bench::new(Some(record()));
+    bench.mono = secs(105);
+    bench.input(Input::Start);
+    bench.sleep();
+    assert_eq!(bench.state(), StateName::Rebooting);
+    bench.ack(SECOND, ADDRESS);
     assert_eq!(bench.client.lease().unwrap().server, SECOND);
 }
 

@@ -64,4 +64,35 @@ proptest! {
         world.pass(secs(4_000));
         prop_assert_eq!(world.client.lease().map(|lease| lease.address), world.keeps);
     }
+
+    /// DHC-2: nor does a second server that is authoritative and leases other addresses.
+    #[test]
+    fn dhc_2_no_other_server_ends_a_lease_that_its_server_keeps(
+        seed in any::<u64>(),
+        steps in proptest::collection::vec(
+            prop_oneof![
+                3 => (0u32..100_000).prop_map(Step::Pass),
+                1 => (0u8..100, 0u16..2_000).prop_map(|(d, m)| Step::Network(0, d, m)),
+                3 => (0u16..100).prop_map(Step::Restart),
+                2 => any::<bool>().prop_map(|up| Step::Server(true, up)),
+                1 => any::<prop::sample::Index>().prop_map(Step::Replay),
+            ],
+            1..60,
+        ),
+    ) {
+        let mut world = World::new(seed);
+        world.servers[0].lease_time = 3_600;
+        world.pass(secs(10));
+        world.keeps = world.client.lease().map(|lease| lease.address);
+        prop_assert!(world.keeps.is_some());
+        world.servers[1].is_authoritative = true;
+        world.servers[1].is_up = true;
+        for step in steps {
+            world.step(&step);
+        }
+        world.pass(secs(4_000));
+        prop_assert_eq!(world.client.lease().map(|lease| lease.address), world.keeps);
+        let server = world.client.lease().map(|lease| lease.server);
+        prop_assert_eq!(server, Some(SERVER));
+    }
 }

@@ -9,6 +9,8 @@ pub(super) const POOL: u8 = 4;
 pub(super) struct Server {
     pub(super) id: Ipv4Addr,
     pub(super) is_up: bool,
+    /// Whether it claims to know the whole network: it refuses what it has not leased.
+    pub(super) is_authoritative: bool,
     first: u8,
     pub(super) lease_time: u32,
     /// The address of the client, and until when.
@@ -23,6 +25,7 @@ impl Server {
         Self {
             id,
             is_up: true,
+            is_authoritative: first == 0,
             first,
             lease_time: 120,
             lease,
@@ -71,8 +74,7 @@ impl Server {
             }
             Body::Confirm { address } => match leased {
                 Some((leased, _)) if leased == address => (ReplyKind::Ack, address),
-                // Only the first server claims to know the whole network.
-                None if self.first != 0 => return None,
+                None if !self.is_authoritative => return None,
                 _ => (ReplyKind::Nak, address),
             },
             Body::Decline { address, server } => {

@@ -285,7 +285,7 @@ impl World {
                     source: SOURCE,
                 });
             }
-            Packet::Answer(address) => self.input(Input::InUse(address)),
+            Packet::Answer(address) => self.input(Input::InUse(address, HOST)),
         }
     }
 

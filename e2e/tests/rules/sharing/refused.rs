@@ -1,0 +1,114 @@
+//! A Service that the API server refuses: who waits for its ports is told why, and who has them is not disturbed (SHR-3).
+
+use std::sync::Arc;
+
+use anyhow::ensure;
+use harvester_lb_api::LoadBalancer;
+use harvester_lb_e2e::World;
+use harvester_lb_e2e::fake_kube_vip::announce;
+use harvester_lb_e2e::policies;
+use harvester_lb_e2e::read::ready;
+use harvester_lb_e2e::world::SOON;
+use harvester_lb_testkit::eventually;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{DeleteParams, PostParams};
+use serde_json::json;
+
+use super::group::{carries, has_role, naming, on_ports, serves, stage};
+use crate::support::RuleHelpers;
+
+/// What the policy says.
+const WHY: &str = "an administrator does not allow it";
+
+/// Makes the API server refuse the Services of a namespace with this port.
+async fn deny(world: &World, ns: &str, port: u16) -> anyhow::Result<()> {
+    let rule = json!({
+        "apiGroups": [""], "apiVersions": ["v1"],
+        "operations": ["CREATE", "UPDATE"], "resources": ["services"],
+    });
+    let expression = format!(
+        "object.metadata.namespace != '{ns}' || !object.spec.ports.exists(it, it.port == {port})"
+    );
+    policies::deny(world, ns, rule, &expression, WHY).await?;
+    let probe: Service = serde_json::from_value(json!({
+        "metadata": {"name": "probe"}, "spec": {"ports": [{"port": port}]},
+    }))?;
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    eventually("the policy is in force", SOON, || async {
+        match world.services(ns).create(&dry, &probe).await {
+            Err(kube::Error::Api(status)) if status.code == 403 => Ok(Some(())),
+            other => anyhow::bail!("{other:?}"),
+        }
+    })
+    .await
+}
+
+/// Waits until the status of a load balancer says that the API server refuses the Service.
+async fn is_told(world: &World, ns: &str, name: &str) -> anyhow::Result<LoadBalancer> {
+    let lb = world.lb_reason(ns, name, "ApiError").await?;
+    let (_, _, message) = ready(&lb).unwrap_or_default();
+    ensure!(
+        message.contains("primary-load-balancer is \"web\"")
+            && message.contains("Service web")
+            && message.contains(WHY),
+        "{message}"
+    );
+    Ok(lb)
+}
+
+pub(super) async fn shr_3_who_waits_for_a_refused_service_is_told(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "shr3-refused";
+    stage(&world, ns, "10.198.0.0/24", &["web", "api", "db"]).await?;
+    let address = world
+        .announced(ns, "web", on_ports(ns, "web", &[80]))
+        .await?;
+    world
+        .lb_with(naming(ns, "api", "web"), on_ports(ns, "api", &[81]))
+        .await?;
+    serves(&world, ns, "api", &address).await?;
+    deny(&world, ns, 7777).await?;
+    let before = [
+        world.lbs(ns).get("web").await?,
+        world.lbs(ns).get("api").await?,
+    ];
+    world
+        .lb_with(naming(ns, "db", "web"), on_ports(ns, "db", &[7777]))
+        .await?;
+    is_told(&world, ns, "db").await?;
+    for lb in before {
+        let name = lb.metadata.name.unwrap_or_default();
+        let now = world.lbs(ns).get(&name).await?;
+        let is_ready = ready(&now).is_some_and(|(status, _, _)| status == "True");
+        ensure!(is_ready, "{name}: {:?}", ready(&now));
+        ensure!(
+            now.metadata.resource_version == lb.metadata.resource_version,
+            "the status of {name} was written"
+        );
+    }
+    policies::allow(&world, ns).await?;
+    serves(&world, ns, "db", &address).await?;
+    carries(&world, ns, "web", &[80, 81, 7777], &["api", "db", "web"]).await?;
+
+    // The primary is gone, and so is the Service of those that share the address.
+    world.delete_lb(ns, "web").await?;
+    has_role(&world, ns, "api", "Holder").await?;
+    carries(&world, ns, "web", &[81, 7777], &["api", "db"]).await?;
+    deny(&world, ns, 81).await?;
+    let services = world.services(ns);
+    services.delete("web", &DeleteParams::default()).await?;
+    for name in ["api", "db"] {
+        is_told(&world, ns, name).await?;
+    }
+    policies::allow(&world, ns).await?;
+    let service = carries(&world, ns, "web", &[81, 7777], &["api", "db"]).await?;
+    announce(&world.client(), &service).await?;
+    for name in ["api", "db"] {
+        serves(&world, ns, name, &address).await?;
+    }
+    Ok(())
+}
