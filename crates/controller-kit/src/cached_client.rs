@@ -175,7 +175,7 @@ impl<I> CachedClient<I> {
     /// RUN-1: a refusal is reported until the object can be written or has been replaced.
     pub fn note_refusal(&self, kind: &str, key: &Key, error: Option<&WriteError>) {
         match error {
-            Some(WriteError::Refused(why)) => self.refused.refused(kind, key, why),
+            Some(WriteError::Refused(_)) => self.refused.refused(kind, key),
             None => self.refused.written(kind, key),
             Some(error) if error.is_stale() => self.refused.written(kind, key),
             Some(_) => {}

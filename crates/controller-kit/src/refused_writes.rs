@@ -14,44 +14,22 @@ const PENDING_FOR: Duration = Duration::from_mins(3);
 /// Most objects that are remembered. Beyond that, the problem is not one of single objects.
 const MAX_OBJECTS: usize = 10_000;
 
-/// Longest reason that is remembered, in bytes: more does not fit into a condition.
-const LONGEST_REASON: usize = 512;
-
 /// The objects whose last write was refused, by kind.
 #[derive(Debug, Default)]
-pub struct RefusedWrites(Mutex<BTreeMap<(String, Key), Refusal>>);
-
-/// The last refusal of an object.
-#[derive(Debug)]
-struct Refusal {
-    at: Instant,
-    why: String,
-}
+pub struct RefusedWrites(Mutex<BTreeMap<(String, Key), Instant>>);
 
 impl RefusedWrites {
     /// The API server refused to write the object, for its content or for missing permissions.
-    pub fn refused(&self, kind: &str, key: &Key, why: &str) {
+    pub fn refused(&self, kind: &str, key: &Key) {
         let mut all = self.0.lock();
-        let at = Instant::now();
+        let now = Instant::now();
         if all.len() >= MAX_OBJECTS {
-            all.retain(|_, refusal| refusal.is_pending(at));
+            all.retain(|_, at| now.duration_since(*at) < PENDING_FOR);
         }
         let key = (kind.to_owned(), key.clone());
         if all.len() < MAX_OBJECTS || all.contains_key(&key) {
-            let why = why[..why.floor_char_boundary(LONGEST_REASON)].to_owned();
-            all.insert(key, Refusal { at, why });
+            all.insert(key, now);
         }
-    }
-
-    /// Why the API server refuses to write the object; `None` if it does not.
-    pub fn why(&self, kind: &str, key: &Key) -> Option<String> {
-        let all = self.0.lock();
-        if all.is_empty() {
-            return None;
-        }
-        let refusal = all.get(&(kind.to_owned(), key.clone()))?;
-        let is_pending = refusal.is_pending(Instant::now());
-        is_pending.then(|| refusal.why.clone())
     }
 
     /// The object was written, or is gone.
@@ -66,14 +44,8 @@ impl RefusedWrites {
     pub fn all(&self) -> Vec<(String, Key)> {
         let mut all = self.0.lock();
         let now = Instant::now();
-        all.retain(|_, refusal| refusal.is_pending(now));
+        all.retain(|_, at| now.duration_since(*at) < PENDING_FOR);
         all.keys().cloned().collect()
-    }
-}
-
-impl Refusal {
-    fn is_pending(&self, now: Instant) -> bool {
-        now.duration_since(self.at) < PENDING_FOR
     }
 }
 
@@ -88,9 +60,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn run_1_what_is_refused_is_named_until_it_is_written() {
         let writes = RefusedWrites::default();
-        writes.refused("Service", &key("a"), "no");
-        writes.refused("Service", &key("a"), "no");
-        writes.refused("LoadBalancer", &key("a"), "no");
+        writes.refused("Service", &key("a"));
+        writes.refused("Service", &key("a"));
+        writes.refused("LoadBalancer", &key("a"));
         writes.written("Service", &key("b"));
         let named = |kind: &str| (kind.to_owned(), key("a"));
         assert_eq!(writes.all(), [named("LoadBalancer"), named("Service")]);
@@ -101,31 +73,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn run_1_what_nobody_tries_any_more_is_forgotten() {
         let writes = RefusedWrites::default();
-        writes.refused("Service", &key("a"), "no");
+        writes.refused("Service", &key("a"));
         tokio::time::advance(PENDING_FOR / 2).await;
-        writes.refused("Service", &key("b"), "no");
+        writes.refused("Service", &key("b"));
         tokio::time::advance(PENDING_FOR / 2).await;
         assert_eq!(writes.all(), [("Service".to_owned(), key("b"))]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn run_1_why_it_was_refused_last() {
-        let writes = RefusedWrites::default();
-        assert_eq!(writes.why("Service", &key("a")), None);
-        writes.refused("Service", &key("a"), "no");
-        writes.refused("Service", &key("a"), &"ä".repeat(1_000));
-        let why = writes.why("Service", &key("a")).unwrap();
-        assert_eq!(why, "ä".repeat(LONGEST_REASON / 2));
-        assert_eq!(writes.why("LoadBalancer", &key("a")), None);
-        tokio::time::advance(PENDING_FOR).await;
-        assert_eq!(writes.why("Service", &key("a")), None);
     }
 
     #[tokio::test(start_paused = true)]
     async fn run_1_the_memory_is_bounded() {
         let writes = RefusedWrites::default();
         for n in 0..MAX_OBJECTS + 10 {
-            writes.refused("Service", &key(&n.to_string()), "no");
+            writes.refused("Service", &key(&n.to_string()));
         }
         assert_eq!(writes.all().len(), MAX_OBJECTS);
     }

@@ -11,6 +11,7 @@
 //! | [`ports`] | which members serve their ports, and whose port a contested one is (SHR-2) |
 //! | [`index`] | which load balancers name which group, and which share an address |
 //! | [`telling`] | what the status says of it |
+//! | [`refusals`] | what the API server refuses of a shared Service |
 //! | [`service`] | owners and ports of the Service (SHR-3) |
 //! | [`snapshot`] | the stored objects of a group, as the roles need them |
 
@@ -19,6 +20,7 @@ pub mod index;
 pub mod membership;
 pub mod naming;
 pub mod ports;
+pub mod refusals;
 pub mod service;
 pub mod snapshot;
 pub mod telling;

@@ -261,7 +261,9 @@ pub async fn dhc_5_the_lease_of_a_host_with_the_same_hardware_address_is_not_dec
             .netns(host)?
             .output("ip", &["-o", "link", "show", "dev", "eth0"])?;
         let mut words = link.split_whitespace();
-        let hardware = words.find(|it| *it == "link/ether").and_then(|_| words.next());
+        let hardware = words
+            .find(|it| *it == "link/ether")
+            .and_then(|_| words.next());
         let hardware = hardware.context("no hardware address")?;
         let reservation = format!("--dhcp-host={hardware},192.168.100.{last}");
         let server = dnsmasq_with(&world, &(last..=last), &[&reservation]).await?;

@@ -47,7 +47,10 @@ pub struct Cleanup {
 /// without an owner (IPA-7).
 pub fn cleanup(left: LeftBehind, objects: &Objects<'_>) -> Option<Cleanup> {
     let LeftBehind { deleted, bound } = left;
-    if deleted.is_none() && bound.is_empty() {
+    // Others have shared it to the end, and the record of their address is gone: the garbage collector leaves it as long as one that has
+    // left is among its owners, who waits for its end (SHR-7).
+    let is_shared = objects.deletable_service().is_some() && !objects.other_owners().is_empty();
+    if deleted.is_none() && bound.is_empty() && !is_shared {
         return None;
     }
     let are_its = deleted.as_ref().is_some_and(|deleted| {

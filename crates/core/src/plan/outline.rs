@@ -8,6 +8,7 @@ use crate::plan::applied::{Applied, Conclusion, Verdict};
 use crate::plan::report::Report;
 use crate::plan::step::Guarded;
 use crate::plan::view::View;
+use crate::sharing::refusals::Added;
 
 /// The steps to a goal, and what follows them.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub struct Plan<'a> {
     /// Plan again after this time: verdicts are not written yet, because the last write was too short ago, or names of ports have
     /// not been there for long enough (SHR-4).
     pub postponed: Option<Duration>,
+    /// The ports that the write of the Service adds for load balancers that share it.
+    pub adding: Added,
     pub(super) report: Report<'a>,
 }
 
@@ -60,6 +63,7 @@ impl<'a> Plan<'a> {
             extra_records: Vec::new(),
             verdicts: Vec::new(),
             postponed: None,
+            adding: Added::new(),
             report,
         }
     }

@@ -21,6 +21,7 @@ use crate::plan::share::{self, Layout};
 use crate::plan::step::{Guard, Guarded, Kind, Next, SeenLease, Step, Write};
 use crate::plan::take_down;
 use crate::plan::view::{Sharing, View};
+use crate::sharing::refusals::Added;
 use crate::spec::VmSpec;
 
 /// The plan of a load balancer of VM type with this address.
@@ -81,10 +82,14 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     let is_committed = commits(view.lb, address);
     steps.extend(slice_step(view, paced.slice, paced.patch, is_committed));
     // The other fields of one that cannot be decoded are unknown and must not be overwritten.
+    let mut adding = Added::new();
     let service = match layout.service {
         None => ServiceOf::Group,
         Some(_) if view.objects.is_service_undecodable() => ServiceOf::None,
         Some((owners, ports)) => {
+            if let Sharing::Primary(primary) = &view.sharing {
+                adding = primary.others.adding(&ports);
+            }
             steps.extend(service_step(view, &owners, &ports, address));
             ServiceOf::Own
         }
@@ -97,6 +102,7 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     Plan {
         verdicts,
         service,
+        adding,
         postponed: [paced.postponed, layout.again_in]
             .into_iter()
             .flatten()

@@ -18,6 +18,7 @@ use crate::plan::step::{Guard, Guarded, Next, Probes, Step, Write};
 use crate::plan::view::{Objects, Primary, Secondary, Sharing, View};
 use crate::sharing::group;
 use crate::sharing::naming::{self, shared_name};
+use crate::sharing::refusals::Added;
 use crate::sharing::service::{self, Others, Part};
 use crate::sharing::snapshot::served;
 use crate::sharing::telling;
@@ -200,13 +201,15 @@ pub(super) fn contested<'a>(
         step: Step::HealthChecks(Probes::End),
     }];
     let ip = &address.load_balancer_ip;
-    steps.extend(of_others(
+    let others = of_others(
         &view.objects,
         &primary.others,
         &primary.members,
         ip,
         &Source::Own(view.annotations.clone()),
-    ));
+    );
+    let (step, adding) = others.unzip();
+    steps.extend(step);
     let slice = view.objects.deletable_slice();
     steps.extend(slice.map(|from| Guarded {
         guards: vec![Guard::Unchanged],
@@ -225,19 +228,20 @@ pub(super) fn contested<'a>(
     };
     Some(Plan {
         service,
+        adding: adding.unwrap_or_default(),
         ..Plan::new(steps, OnFailure::ReportRefusal, report)
     })
 }
 
 /// The Service of load balancers whose primary does not serve its ports now: it is gone, its spec is refused, or it is being deleted.
-/// `None` if there is nothing to write.
+/// With the ports that are added. `None` if there is nothing to write.
 fn of_others(
     objects: &Objects<'_>,
     others: &Others,
     members: &[Key],
     address: &str,
     annotations: &Source,
-) -> Option<Guarded> {
+) -> Option<(Guarded, Added)> {
     // Without our label, and after the primary, those who share it are its only mark (SVC-1).
     let is_theirs = others.secondaries.iter().any(|it| it.is_owner);
     let is_foreign = objects.service_owner() == Some(Ownership::Foreign) && !is_theirs;
@@ -250,10 +254,11 @@ fn of_others(
         return None;
     }
     let all = members.iter().cloned().chain(objects.other_owners());
-    Some(Guarded {
+    let step = Guarded {
         guards: vec![Guard::AllCaughtUp(all.collect())],
         step: write_service(objects, &owners, &ports, address, annotations)?,
-    })
+    };
+    Some((step, others.adding(&ports)))
 }
 
 /// The Service of load balancers whose primary does not serve its ports now, as a plan of its own. `leaves`: the primary is gone, and its EndpointSlice follows.
@@ -266,9 +271,13 @@ pub fn without_primary(
     leaves: bool,
 ) -> Plan<'static> {
     let service = of_others(objects, others, members, address, annotations);
+    let (service, adding) = service.unzip();
     let slice = objects.deletable_slice().filter(|_| leaves);
     let slice = slice.map(|from| Step::Slice(Write::Delete(from.clone())).into());
     let checks = leaves.then(|| Step::HealthChecks(Probes::End).into());
     let steps = checks.into_iter().chain(service).chain(slice).collect();
-    Plan::new(steps, OnFailure::Stop, Report::None(Next::AwaitChange))
+    Plan {
+        adding: adding.unwrap_or_default(),
+        ..Plan::new(steps, OnFailure::Stop, Report::None(Next::AwaitChange))
+    }
 }

@@ -73,7 +73,7 @@ pub struct Secondary<'a> {
     /// The names of ports in EndpointSlices of others of that Service.
     pub elsewhere: BTreeSet<String>,
     /// Why the API server refuses to write that Service.
-    pub refused: Option<String>,
+    pub refused: Option<Box<str>>,
 }
 
 /// The observed state of one load balancer.

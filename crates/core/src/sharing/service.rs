@@ -15,6 +15,7 @@ use super::group::{self, Role};
 use super::index::service_of;
 use super::naming::{Stored, shared_name};
 use super::ports::Served;
+use super::refusals::Added;
 use super::snapshot::{Party, Snapshot, served};
 use crate::desired::DesiredPort;
 use crate::spec::Port;
@@ -54,6 +55,7 @@ impl Others {
     pub fn of(group: &Snapshot<'_>, is_primary_kept: bool) -> Self {
         let mut others = Self::default();
         let (mut secondaries, mut waiting) = (Vec::new(), Vec::new());
+        let refusals = group.refusals.as_deref();
         for (party, ports) in group.parties() {
             let meta = party.lb.meta();
             let name = meta.name.as_deref().unwrap_or_default();
@@ -67,7 +69,11 @@ impl Others {
                 }
                 Some(Role::Member { .. }) if is_primary => {}
                 Some(Role::Member { .. }) => {
-                    let part = part(group, party, ports);
+                    let mut part = part(group, party, ports);
+                    let added: Vec<Served> = part.added.iter().map(DesiredPort::served).collect();
+                    if refusals.is_some_and(|(it, now)| it.leaves_out(name, &added, *now)) {
+                        part.added.clear();
+                    }
                     if part.is_owner || !part.carried.is_empty() || !part.added.is_empty() {
                         secondaries.push(((time::created(meta), name), part));
                     } else {
@@ -79,9 +85,24 @@ impl Others {
         }
         secondaries.sort_by(|a, b| a.0.cmp(&b.0));
         others.secondaries = secondaries.into_iter().map(|(_, part)| part).collect();
+        if refusals.is_some_and(|(it, now)| it.is_one_at_a_time(*now)) {
+            let adding = others.secondaries.iter_mut();
+            let adding = adding.filter(|part| !part.added.is_empty());
+            adding.skip(1).for_each(|part| part.added.clear());
+        }
         others.next = waiting.into_iter().min().map(|(_, next)| next);
         others.slices = named_ports(group);
         others
+    }
+
+    /// Which of these ports of the Service are added for the others.
+    pub fn adding(&self, ports: &[DesiredPort]) -> Added {
+        let adding = |part: &Part| {
+            let added = part.added.iter().filter(|port| ports.contains(port));
+            let added: Vec<Served> = added.map(DesiredPort::served).collect();
+            (!added.is_empty()).then(|| (part.name.clone(), added))
+        };
+        self.secondaries.iter().filter_map(adding).collect()
     }
 
     /// SHR-2: whether the EndpointSlice of another load balancer than this one has a port of this name, whose traffic it would get, or is

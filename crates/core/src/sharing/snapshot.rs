@@ -2,6 +2,7 @@
 //! Service (SHR-2 to SHR-7).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use harvester_lb_api::condition::{self, READY};
 use harvester_lb_ipam::{Record, addr};
@@ -13,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use super::group::{self, Held, Role, Stored, Wish};
 use super::membership::{Candidate, HeldBy};
 use super::ports::Served;
+use super::refusals::Refusals;
 use super::telling;
 use crate::cached::{self, Lb};
 use crate::spec::{self, Port};
@@ -54,10 +56,13 @@ pub struct Snapshot<'a> {
     pub left: Vec<&'a EndpointSlice>,
     /// Names of ports that load balancers are about to write into their EndpointSlices, each with the name of the load balancer.
     pub offers: Vec<(String, String)>,
+    /// What the API server refuses of the Service, and the present time on that clock.
+    pub refusals: Option<Box<(Refusals, Duration)>>,
 }
 
 impl<'a> Snapshot<'a> {
-    /// Determines the roles. `records`: the Bound ones of the group. [`left`](Self::left) and [`offers`](Self::offers) are empty.
+    /// Determines the roles. `records`: the Bound ones of the group. [`left`](Self::left), [`offers`](Self::offers) and
+    /// [`refusals`](Self::refusals) are empty.
     pub fn of(
         key: &'a Key,
         parties: Vec<Party<'a>>,
@@ -99,6 +104,7 @@ impl<'a> Snapshot<'a> {
             is_unnamed,
             left: Vec::new(),
             offers: Vec::new(),
+            refusals: None,
         }
     }
 
@@ -106,6 +112,12 @@ impl<'a> Snapshot<'a> {
     pub fn parties(&self) -> impl Iterator<Item = (&Party<'a>, Option<&[Port]>)> {
         let all = self.parties.iter();
         all.map(|(party, ports)| (party, ports.as_deref()))
+    }
+
+    /// Why the Service does not have the ports of a load balancer, as far as the API server refuses it.
+    pub fn refusal(&self, name: &str) -> Option<&str> {
+        let (refusals, _) = self.refusals.as_deref()?;
+        refusals.why(name)
     }
 
     /// The metadata of the load balancer of this name.

@@ -17,6 +17,7 @@ use harvester_lb_core::pool_spec::pool_spec;
 use harvester_lb_core::sharing;
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::naming::Observed;
+use harvester_lb_core::sharing::refusals::Refusals;
 use harvester_lb_ipam::{Ledger, Micros, OwnerId, Phase, PoolName, Record, Settings, Uid};
 use harvester_lb_object::Key;
 use rustc_hash::FxBuildHasher;
@@ -53,6 +54,8 @@ pub struct LeaderState {
     pub(super) sharing: sharing::index::Index,
     /// The role in its group that each load balancer has acted on, or was woken for, last.
     pub(super) roles: HashMap<Key, BTreeMap<String, Role>, FxBuildHasher>,
+    /// What the API server refuses of shared Services, by group (SHR-3).
+    pub(super) refusals: HashMap<Key, Refusals, FxBuildHasher>,
     /// The names of the ports of primaries, and since when they are these (SHR-4).
     pub(super) port_names: HashMap<Key, Observed, FxBuildHasher>,
     /// Load balancers whose Service moves to another address (REL-4).
@@ -90,6 +93,7 @@ impl LeaderState {
             lease_counts: HashMap::default(),
             sharing: sharing::index::Index::default(),
             roles: HashMap::default(),
+            refusals: HashMap::default(),
             port_names: HashMap::default(),
             moves: HashMap::default(),
             began: Instant::now(),

@@ -9,6 +9,7 @@ use harvester_lb_controller_kit::store::Entry;
 use harvester_lb_core::cached::{self, Lb};
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::naming::{Observed, Stored as StoredNames};
+use harvester_lb_core::sharing::refusals::{Added, Refusals};
 use harvester_lb_core::status;
 use harvester_lb_ipam::{Grant, Micros, Owner, OwnerId, Phase, Record, RecordSpec};
 use harvester_lb_object::{Key, Version};
@@ -29,6 +30,8 @@ pub struct Members {
     pub offers: Vec<(String, String)>,
     /// The Bound records.
     pub records: Vec<Record>,
+    /// What the API server refuses of the Service, and the present time on that clock.
+    pub refusals: Option<Box<(Refusals, Duration)>>,
 }
 
 /// Shared addresses.
@@ -41,6 +44,7 @@ impl Index {
             // Most load balancers share nothing.
             if !leader.sharing.is_group(key) && !leader.ledger.is_handed_over(&cached::id(key)) {
                 leader.roles.remove(key);
+                leader.refusals.remove(key);
                 return None;
             }
             let records = leader.ledger.bound_records_of(&cached::id(key));
@@ -62,18 +66,23 @@ impl Index {
             let slices = leader.sharing.slices_of(key).chain([key]).cloned();
             let is_same = |slice: &Key, version| self.stores.slices.version(slice) == version;
             let (offers, doubted_until) = leader.offers.of(key, is_same, now);
+            let now = leader.began.elapsed();
+            let refusals = leader.refusals.get(key);
             let members = Members {
                 parties,
                 slices: slices.collect(),
                 offers,
                 records,
+                refusals: refusals.map(|it| Box::new((it.clone(), now))),
             };
             Some((members, doubted_until))
         });
         let (members, doubted_until) = found.flatten()?;
-        if let Some(until) = doubted_until {
+        let doubted = doubted_until.map(|until| until.saturating_duration_since(now));
+        let refusals = members.refusals.as_deref();
+        let refused = refusals.and_then(|(it, now)| it.retry_in(*now));
+        if let Some(wait) = doubted.into_iter().chain(refused).min() {
             // Who waits for one of those ports gets it then. Any other reconcile of the group ends that time, and begins it anew here.
-            let wait = until.saturating_duration_since(now);
             self.queues.lbs.add_after(key.clone(), wait);
         }
         Some(members)
@@ -90,6 +99,26 @@ impl Index {
             all.cloned().collect()
         });
         all.unwrap_or_default()
+    }
+
+    /// The write of the Service of a group that adds these ports was done, or refused for this reason. No-op on a standby.
+    pub fn service_written(&self, group: &Key, added: &Added, refused: Option<&str>) {
+        self.with_leader(|leader| {
+            let now = leader.began.elapsed();
+            let is_group = leader.sharing.is_group(group);
+            let why = refused.filter(|_| is_group);
+            if why.is_none() && !leader.refusals.contains_key(group) {
+                return;
+            }
+            let refusals = leader.refusals.entry(group.clone()).or_default();
+            match why {
+                Some(why) => refusals.refused(added, why, now),
+                None => refusals.written(added),
+            }
+            if refusals.is_empty(now) {
+                leader.refusals.remove(group);
+            }
+        });
     }
 
     /// A load balancer is about to write these ports of the Service of a group into its EndpointSlice; until

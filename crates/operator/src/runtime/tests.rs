@@ -22,8 +22,7 @@ async fn run_2_readyz_names_a_watch_that_fails_beside_refused_writes() {
     assert_eq!((progress.remarks(), failing()), (vec![], false));
 
     watch.failed("nodes is forbidden", false);
-    ctx.refused_writes
-        .refused("Service", &Key::new("n", "a"), "no");
+    ctx.refused_writes.refused("Service", &Key::new("n", "a"));
     // It fails in every term.
     current.next_term();
     let remarks = progress.remarks();

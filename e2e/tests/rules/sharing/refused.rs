@@ -90,25 +90,32 @@ pub(super) async fn shr_3_who_waits_for_a_refused_service_is_told(
             "the status of {name} was written"
         );
     }
+    // Nor does it keep others from joining and leaving.
+    world
+        .lb_with(naming(ns, "late", "web"), on_ports(ns, "api", &[8888]))
+        .await?;
+    serves(&world, ns, "late", &address).await?;
+    carries(&world, ns, "web", &[80, 81, 8888], &["api", "late", "web"]).await?;
+    world.delete_lb(ns, "late").await?;
+    carries(&world, ns, "web", &[80, 81], &["api", "web"]).await?;
+    is_told(&world, ns, "db").await?;
     policies::allow(&world, ns).await?;
     serves(&world, ns, "db", &address).await?;
     carries(&world, ns, "web", &[80, 81, 7777], &["api", "db", "web"]).await?;
 
-    // The primary is gone, and so is the Service of those that share the address.
+    // The primary is gone, and so is the Service of those that share the address: it comes back with the ports that are allowed.
     world.delete_lb(ns, "web").await?;
     has_role(&world, ns, "api", "Holder").await?;
     carries(&world, ns, "web", &[81, 7777], &["api", "db"]).await?;
     deny(&world, ns, 81).await?;
     let services = world.services(ns);
     services.delete("web", &DeleteParams::default()).await?;
-    for name in ["api", "db"] {
-        is_told(&world, ns, name).await?;
-    }
-    policies::allow(&world, ns).await?;
-    let service = carries(&world, ns, "web", &[81, 7777], &["api", "db"]).await?;
+    is_told(&world, ns, "api").await?;
+    let service = carries(&world, ns, "web", &[7777], &["db"]).await?;
     announce(&world.client(), &service).await?;
-    for name in ["api", "db"] {
-        serves(&world, ns, name, &address).await?;
-    }
+    serves(&world, ns, "db", &address).await?;
+    policies::allow(&world, ns).await?;
+    carries(&world, ns, "web", &[81, 7777], &["api", "db"]).await?;
+    serves(&world, ns, "api", &address).await?;
     Ok(())
 }

@@ -488,6 +488,31 @@ fn rel_3_a_deleted_one_loses_its_service_and_slice_before_its_address() {
     }
 }
 
+/// The last of those that shared it has left, and the record of the address was deleted by hand.
+#[test]
+fn shr_7_the_service_of_a_group_that_has_ended_goes_also_without_a_record() {
+    let nothing = || LeftBehind {
+        deleted: None,
+        bound: Vec::new(),
+    };
+    let (mut world, goal) = served(false);
+    let key = key();
+    // The garbage collector ends what has one owner.
+    assert!(cleanup(nothing(), &world.view(&key, &goal).objects).is_none());
+    let mut shared = (**world.service.as_ref().unwrap()).clone();
+    let owners = shared.metadata.owner_references.as_mut().unwrap();
+    owners[0].name = "b".to_owned();
+    world.service = crate::cached::service(Ok(shared));
+    let made = cleanup(nothing(), &world.view(&key, &goal).objects).unwrap();
+    assert!(made.verify_absence && made.release.is_empty());
+    let expected = [
+        "end health checks",
+        "delete Service",
+        "delete EndpointSlice",
+    ];
+    assert_eq!(steps(&made.plan), expected);
+}
+
 #[test]
 fn a_step_says_what_it_does() {
     let readiness = Readiness::not("NoAvailableIP", "why");

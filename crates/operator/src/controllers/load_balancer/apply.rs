@@ -35,7 +35,7 @@ pub struct Outcome {
     /// The Service as a step has written it; the store may have a newer copy by now.
     pub service: Option<Arc<CachedService>>,
     /// The object whose write was refused, and why.
-    pub refused: Option<(Kind, String)>,
+    pub refused: Option<(Kind, Box<str>)>,
     /// The error of a write that does not prevent the status.
     pub error: Option<WriteError>,
 }
@@ -75,7 +75,7 @@ pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Ou
                     Step::Service(_) => Kind::Service,
                     _ => Kind::EndpointSlice,
                 };
-                outcome.refused = Some((kind, why));
+                outcome.refused = Some((kind, why.into()));
                 break;
             }
             (Err(error), OnFailure::Report) => {
@@ -177,10 +177,12 @@ async fn step(
         }
         Step::Service(Write::Create(service)) => {
             let created = ctx.client.create(key, &**service).await;
+            note_refusal(ctx, key, plan, &created);
             keep_written(ctx, key, created, outcome)?;
         }
         Step::Service(Write::Patch(from, patch)) => {
             let patched = ctx.client.patch(key, from, patch.clone()).await;
+            note_refusal(ctx, key, plan, &patched);
             keep_written(ctx, key, patched, outcome)?;
         }
     }
@@ -270,6 +272,15 @@ async fn adopt_slice(ctx: &Context, key: &Key, why: String) -> Result<bool, Writ
         }
     }
     Err(WriteError::AlreadyExists(why))
+}
+
+/// Notes what is refused of a Service that load balancers share (SHR-3).
+fn note_refusal(ctx: &Context, key: &Key, plan: &Plan<'_>, answer: &Result<Service, WriteError>) {
+    match answer {
+        Ok(_) => ctx.index.service_written(key, &plan.adding, None),
+        Err(WriteError::Refused(why)) => ctx.index.service_written(key, &plan.adding, Some(why)),
+        Err(_) => {}
+    }
 }
 
 /// Handles the answer to a write of the Service: keeps what was written, or learns that it has another owner.

@@ -1,6 +1,7 @@
 //! Load balancers that share an address (SHR-1 to SHR-7): the stored objects of a group, and with whom a load balancer shares.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_core::cached::{self, CachedService, Lb};
@@ -8,6 +9,7 @@ use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::{Objects, Primary, Secondary, Sharing};
 use harvester_lb_core::sharing::group::{self, Role};
 use harvester_lb_core::sharing::naming;
+use harvester_lb_core::sharing::refusals::Refusals;
 use harvester_lb_core::sharing::service::{self, Others};
 use harvester_lb_core::sharing::snapshot::{Party, Snapshot};
 use harvester_lb_core::sharing::telling;
@@ -18,7 +20,6 @@ use harvester_lb_ipam::{Phase, Record, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::Resource as _;
 
 use crate::context::Context;
 
@@ -31,6 +32,7 @@ pub struct Group {
     offers: Vec<(String, String)>,
     service: Option<Arc<CachedService>>,
     records: Vec<Record>,
+    refusals: Option<Box<(Refusals, Duration)>>,
 }
 
 struct StoredParty {
@@ -71,6 +73,7 @@ impl Group {
             offers: members.offers,
             service: stores.services.get(key),
             records: members.records,
+            refusals: members.refusals,
         })
     }
 
@@ -91,6 +94,7 @@ impl Group {
         );
         snapshot.left = self.left.iter().map(|slice| &**slice).collect();
         snapshot.offers.clone_from(&self.offers);
+        snapshot.refusals.clone_from(&self.refusals);
         snapshot
     }
 
@@ -192,7 +196,7 @@ pub fn sharing<'a>(
             holder: &record.spec.owner,
             is_name_taken: group.is_name_taken(),
             elsewhere: service::elsewhere(snapshot, &key.name),
-            refused: refused(ctx, snapshot.key),
+            refused: snapshot.refusal(&key.name).map(Into::into),
         }));
     }
     let names = names(objects, vm);
@@ -254,11 +258,6 @@ pub fn names_others(ctx: &Context, group: &Key, lb: &LoadBalancer) -> bool {
     record.is_some_and(|it| {
         it.spec.phase == Phase::Bound && cached::key(&it.spec.address_of()) != *group
     })
-}
-
-/// Why the API server refuses to write the Service of a group.
-pub fn refused(ctx: &Context, group: &Key) -> Option<String> {
-    ctx.refused_writes.why(&Service::kind(&()), group)
 }
 
 /// The load balancers whose ports the Service carries besides the primary's.

@@ -23,7 +23,7 @@ use crate::clock;
 use crate::context::Context;
 use crate::controllers::load_balancer::announcement;
 use crate::controllers::load_balancer::apply;
-use crate::controllers::load_balancer::group::{self, Group, members};
+use crate::controllers::load_balancer::group::{Group, members};
 use crate::controllers::load_balancer::observe::Stored;
 use crate::controllers::load_balancer::release;
 use crate::controllers::load_balancer::unserved;
@@ -36,7 +36,6 @@ pub fn wake(ctx: &Context, group: &Group) {
     let snapshot = group.snapshot();
     let mut wakes = ctx.index.outdated_roles(snapshot.key, &snapshot.roles);
     let named = service::named_ports(&snapshot);
-    let refused = group::refused(ctx, snapshot.key);
     for (party, ports) in snapshot.parties() {
         let ready = party.lb.as_valid().and_then(|lb| {
             let ready = condition::find(status::conditions(lb), READY)?;
@@ -44,14 +43,14 @@ pub fn wake(ctx: &Context, group: &Group) {
         });
         let waits = matches!(ready, Some(status::WAITING_FOR_PRIMARY | status::API_ERROR));
         let lb = party.lb.as_valid();
-        let is_told_otherwise = lb.is_some_and(|lb| {
-            telling::is_told_otherwise(lb, &snapshot.key.name, refused.as_deref())
-        });
         let has_none = party.lb.as_valid().and_then(status::allocated).is_none();
         let is_ready = ports.is_some_and(|it| service::carries(snapshot.service, party.slice, it))
             || (has_none && snapshot.record.is_some() && !snapshot.is_unnamed);
         let name = party.lb.meta().name.as_deref().unwrap_or_default();
         let role = snapshot.roles.get(name);
+        let refused = snapshot.refusal(name);
+        let is_told_otherwise =
+            lb.is_some_and(|lb| telling::is_told_otherwise(lb, &snapshot.key.name, refused));
         // The reconcile of the primary is this one.
         let is_secondary = matches!(role, Some(Role::Member { .. })) && *name != *snapshot.key.name;
         let may_add = is_secondary

@@ -132,7 +132,7 @@ impl Walk<'_> {
         let Self { ctx, key, .. } = *self;
         let newest = outcome.committed.as_ref().unwrap_or(view.lb);
         let view = View { lb: newest, ..view };
-        let is_for_others = self.is_refused_for_others(&view, &outcome);
+        let is_for_others = !plan.adding.is_empty() && self.is_refused_for_others(&view, &outcome);
         let refused = outcome.refused.as_ref().filter(|_| !is_for_others);
         let refused = refused.map(|(_, why)| &**why);
         let is_refused = refused.is_some();
@@ -212,10 +212,10 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether the API server refuses the Service of a primary whose own ports it has, while those of others are to be added. They are
+    /// SHR-3: whether the API server refuses the Service of a primary that has its own ports, of a plan that adds those of others. They are
     /// told, and the primary is served as before.
     fn is_refused_for_others(&self, view: &View<'_>, outcome: &Outcome) -> bool {
-        let (Some((Kind::Service, _)), Sharing::Primary(primary), Some(vm)) =
+        let (Some((Kind::Service, _)), Sharing::Primary(_), Some(vm)) =
             (&outcome.refused, &view.sharing, self.vm())
         else {
             return false;
@@ -224,9 +224,7 @@ impl Walk<'_> {
         let stores = &ctx.index.stores;
         let (service, slice) = (stores.services.get(key), stores.slices.get(key));
         let service = service.as_ref().map(|service| &***service);
-        let mut others = primary.others.secondaries.iter();
         service::carries_all(service, slice.as_deref(), &vm.ports)
-            && others.any(|part| !part.added.is_empty())
     }
 
     /// Whether a secondary whose status says that it waits for the ports of the Service has them: who wrote that Service may have looked

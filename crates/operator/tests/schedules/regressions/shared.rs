@@ -643,5 +643,23 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
                 ],
             ),
         ),
+        (
+            "the Service of a group ends although the record of its last holder, which leaves it, was deleted by hand",
+            plan(
+                SMOOTH,
+                &[
+                    pool(11, 13),
+                    Act::CreateLb(1, lb(true, Some(0))),
+                    Act::CreateLb(0, lb(true, None)),
+                    Act::Ask(0, Asked::Primary(1)),
+                    Act::TouchLb(0),
+                    Act::TouchLb(1),
+                    Act::DeleteLb(1),
+                    Act::TouchLb(0),
+                    Act::Ask(0, Asked::Nothing),
+                    Act::DeleteRecord(0),
+                ],
+            ),
+        ),
     ]
 }
