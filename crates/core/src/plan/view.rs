@@ -72,7 +72,7 @@ pub struct Secondary<'a> {
     pub is_name_taken: bool,
     /// The names of ports in EndpointSlices of others of that Service.
     pub elsewhere: BTreeSet<String>,
-    /// Why the API server refuses to write that Service.
+    /// Why that Service does not have its ports, as far as the API server refuses it.
     pub refused: Option<Box<str>>,
 }
 

@@ -6,13 +6,12 @@ use std::net::IpAddr;
 use harvester_lb_api::keys;
 use harvester_lb_api::meta::annotation;
 use harvester_lb_ipam::Record;
-use harvester_lb_object::Key;
+use harvester_lb_object::{Key, is_dns_subdomain};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::{self, Lb};
-use crate::sharing::membership::is_name;
 use crate::status::allocated_addr;
 
 /// Two-way index of links between keys.
@@ -112,7 +111,7 @@ pub struct Index {
 /// The group that a load balancer names, as far as its annotation is a name, and another one's.
 pub fn named_group(key: &Key, meta: &ObjectMeta) -> Option<Key> {
     let name = annotation(meta, keys::ANNOTATION_PRIMARY)?;
-    let is_another = is_name(name) && name != &*key.name;
+    let is_another = is_dns_subdomain(name) && name != &*key.name;
     is_another.then(|| Key::new(&key.namespace, name))
 }
 

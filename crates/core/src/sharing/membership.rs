@@ -3,14 +3,13 @@
 use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType, keys};
 use harvester_lb_ipam::Micros;
+use harvester_lb_object::is_dns_subdomain;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::reasons::{INVALID_PRIMARY, PRIMARY_NOT_FOUND};
 use crate::spec_annotations::shown;
 use crate::time;
 
-/// Longest name of an object, in bytes.
-const LONGEST_NAME: usize = 253;
 /// The annotation, in messages.
 const KEY: &str = keys::ANNOTATION_PRIMARY;
 
@@ -211,22 +210,11 @@ pub fn fault_of(lb: &LoadBalancer) -> Option<NotAMember> {
     own_fault(&candidate, candidate.primary?)
 }
 
-/// Whether a text can be the name of a load balancer: a DNS subdomain (RFC 1123), as the API server demands of all names.
-pub fn is_name(text: &str) -> bool {
-    let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-    let is_label = |label: &str| {
-        label.starts_with(is_end)
-            && label.ends_with(is_end)
-            && label.chars().all(|c| is_end(c) || c == '-')
-    };
-    text.len() <= LONGEST_NAME && text.split('.').all(is_label)
-}
-
 /// What is wrong with a request to share an address, whatever else exists (SHR-1). Of the value, which may be any text, only the
 /// beginning is quoted.
 pub fn own_fault(lb: &Candidate<'_>, primary: &str) -> Option<NotAMember> {
     let value = || shown(primary);
-    if !is_name(primary) {
+    if !is_dns_subdomain(primary) {
         Some(NotAMember::NoName(value()))
     } else if primary == lb.name {
         Some(NotAMember::Itself(value()))

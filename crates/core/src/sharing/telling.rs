@@ -91,6 +91,16 @@ pub fn ports_to_come(group: &str, refused: Option<&str>) -> (&'static str, Strin
     }
 }
 
+/// Whether a load balancer may wait for its ports on the Service of its group, by what its status says.
+pub fn may_wait_for_ports(lb: &LoadBalancer) -> bool {
+    let ready = condition::find(status::conditions(lb), READY);
+    let reason = ready.and_then(|it| it.reason.as_deref());
+    matches!(
+        reason,
+        Some(status::WAITING_FOR_PRIMARY | status::API_ERROR)
+    )
+}
+
 /// Whether the status of a load balancer says that it waits for its ports on the Service of the group, but not why as it is now.
 pub fn is_told_otherwise(lb: &LoadBalancer, group: &str, refused: Option<&str>) -> bool {
     let Some(ready) = condition::find(status::conditions(lb), READY) else {

@@ -8,10 +8,8 @@ use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::announce;
 use harvester_lb_e2e::policies;
 use harvester_lb_e2e::read::ready;
-use harvester_lb_e2e::world::SOON;
-use harvester_lb_testkit::eventually;
 use k8s_openapi::api::core::v1::Service;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::DeleteParams;
 use serde_json::json;
 
 use super::group::{carries, has_role, naming, on_ports, serves, stage};
@@ -29,21 +27,11 @@ async fn deny(world: &World, ns: &str, port: u16) -> anyhow::Result<()> {
     let expression = format!(
         "object.metadata.namespace != '{ns}' || !object.spec.ports.exists(it, it.port == {port})"
     );
-    policies::deny(world, ns, rule, &expression, WHY).await?;
     let probe: Service = serde_json::from_value(json!({
         "metadata": {"name": "probe"}, "spec": {"ports": [{"port": port}]},
     }))?;
-    let dry = PostParams {
-        dry_run: true,
-        ..PostParams::default()
-    };
-    eventually("the policy is in force", SOON, || async {
-        match world.services(ns).create(&dry, &probe).await {
-            Err(kube::Error::Api(status)) if status.code == 403 => Ok(Some(())),
-            other => anyhow::bail!("{other:?}"),
-        }
-    })
-    .await
+    let services = world.services(ns);
+    policies::deny(world, ns, rule, (&expression, WHY), (&services, &probe)).await
 }
 
 /// Waits until the status of a load balancer says that the API server refuses the Service.

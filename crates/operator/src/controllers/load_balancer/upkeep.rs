@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use harvester_lb_api::LoadBalancer;
-use harvester_lb_api::condition::{self, READY};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb};
@@ -37,13 +36,9 @@ pub fn wake(ctx: &Context, group: &Group) {
     let mut wakes = ctx.index.outdated_roles(snapshot.key, &snapshot.roles);
     let named = service::named_ports(&snapshot);
     for (party, ports) in snapshot.parties() {
-        let ready = party.lb.as_valid().and_then(|lb| {
-            let ready = condition::find(status::conditions(lb), READY)?;
-            ready.reason.as_deref()
-        });
-        let waits = matches!(ready, Some(status::WAITING_FOR_PRIMARY | status::API_ERROR));
         let lb = party.lb.as_valid();
-        let has_none = party.lb.as_valid().and_then(status::allocated).is_none();
+        let waits = lb.is_some_and(telling::may_wait_for_ports);
+        let has_none = lb.and_then(status::allocated).is_none();
         let is_ready = ports.is_some_and(|it| service::carries(snapshot.service, party.slice, it))
             || (has_none && snapshot.record.is_some() && !snapshot.is_unnamed);
         let name = party.lb.meta().name.as_deref().unwrap_or_default();

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use harvester_lb_api::LoadBalancer;
-use harvester_lb_api::condition::{self, READY};
 use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::CachedService;
@@ -15,8 +14,8 @@ use harvester_lb_core::plan::{
 use harvester_lb_core::sharing::group::is_owner;
 use harvester_lb_core::sharing::service;
 use harvester_lb_core::sharing::snapshot::Snapshot;
+use harvester_lb_core::sharing::telling;
 use harvester_lb_core::spec::VmSpec;
-use harvester_lb_core::status;
 use harvester_lb_object::Key;
 use tokio::time::Duration;
 
@@ -233,17 +232,13 @@ impl Walk<'_> {
         let Some(vm) = self.vm().filter(|_| self.of != self.key) else {
             return false;
         };
-        let ready = condition::find(status::conditions(lb), READY);
-        let reason = ready.and_then(|it| it.reason.as_deref());
         let stores = &self.ctx.index.stores;
-        matches!(
-            reason,
-            Some(status::WAITING_FOR_PRIMARY | status::API_ERROR)
-        ) && service::carries(
-            stores.services.get(self.of).as_ref().map(|it| &***it),
-            stores.slices.get(self.key).as_deref(),
-            &vm.ports,
-        )
+        telling::may_wait_for_ports(lb)
+            && service::carries(
+                stores.services.get(self.of).as_ref().map(|it| &***it),
+                stores.slices.get(self.key).as_deref(),
+                &vm.ports,
+            )
     }
 }
 

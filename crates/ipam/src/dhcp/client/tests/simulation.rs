@@ -52,11 +52,7 @@ proptest! {
             1..60,
         ),
     ) {
-        let mut world = World::new(seed);
-        world.servers[0].lease_time = 3_600;
-        world.pass(secs(10));
-        world.keeps = world.client.lease().map(|lease| lease.address);
-        prop_assert!(world.keeps.is_some());
+        let mut world = World::leased(seed);
         for step in steps {
             world.step(&step);
         }
@@ -80,11 +76,7 @@ proptest! {
             1..60,
         ),
     ) {
-        let mut world = World::new(seed);
-        world.servers[0].lease_time = 3_600;
-        world.pass(secs(10));
-        world.keeps = world.client.lease().map(|lease| lease.address);
-        prop_assert!(world.keeps.is_some());
+        let mut world = World::leased(seed);
         world.servers[1].is_authoritative = true;
         world.servers[1].is_up = true;
         for step in steps {

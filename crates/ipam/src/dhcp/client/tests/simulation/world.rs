@@ -86,6 +86,16 @@ impl World {
         world
     }
 
+    /// With a lease of an hour, which its server keeps.
+    pub(super) fn leased(seed: u64) -> Self {
+        let mut world = Self::new(seed);
+        world.servers[0].lease_time = 3_600;
+        world.pass(secs(10));
+        world.keeps = world.client.lease().map(|lease| lease.address);
+        assert!(world.keeps.is_some());
+        world
+    }
+
     fn now(&self) -> Now {
         at(self.mono, self.ahead)
     }
