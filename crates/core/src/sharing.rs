@@ -11,14 +11,16 @@
 //! | [`ports`] | which members serve their ports, and whose port a contested one is (SHR-2) |
 //! | [`index`] | which load balancers name which group, and which share an address |
 //! | [`telling`] | what the status says of it |
-//! | [`refusals`] | what the API server refuses of a shared Service |
 //! | [`service`] | owners and ports of the Service (SHR-3) |
+//! | [`refusals`] | what the API server refuses of the Service |
+//! | [`next_write`] | what the next write of the Service changes |
 //! | [`snapshot`] | the stored objects of a group, as the roles need them |
 
 pub mod group;
 pub mod index;
 pub mod membership;
 pub mod naming;
+pub mod next_write;
 pub mod ports;
 pub mod refusals;
 pub mod service;

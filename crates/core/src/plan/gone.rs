@@ -44,12 +44,11 @@ pub struct Cleanup {
 }
 
 /// The cleanup after a deleted load balancer; `None` if nothing is left of it. A record that was deleted by hand is not recreated
-/// without an owner (IPA-7).
-pub fn cleanup(left: LeftBehind, objects: &Objects<'_>) -> Option<Cleanup> {
+/// without an owner (IPA-7). `is_awaited`: one that has left the group of the name waits for the end of its Service (SHR-7). Without a
+/// record that is all that is left of the group, and the garbage collector leaves it as long as its owners exist.
+pub fn cleanup(left: LeftBehind, objects: &Objects<'_>, is_awaited: bool) -> Option<Cleanup> {
     let LeftBehind { deleted, bound } = left;
-    // Others have shared it to the end, and the record of their address is gone: the garbage collector leaves it as long as one that has
-    // left is among its owners, who waits for its end (SHR-7).
-    let is_shared = objects.deletable_service().is_some() && !objects.other_owners().is_empty();
+    let is_shared = is_awaited && objects.deletable_service().is_some();
     if deleted.is_none() && bound.is_empty() && !is_shared {
         return None;
     }

@@ -42,6 +42,8 @@ pub(super) enum Report<'a> {
         vm: &'a VmSpec,
         address: &'a Address,
         served: Served,
+        /// Why the API server refuses something of a primary that no step brings.
+        refused: Option<String>,
     },
     /// None is written.
     None(Next),
@@ -87,7 +89,8 @@ impl Report<'_> {
                 vm,
                 address,
                 served,
-            } => self::served(view, vm, address, &served, applied),
+                refused,
+            } => self::served(view, vm, address, &served, refused.as_deref(), applied),
         }
     }
 }
@@ -111,6 +114,7 @@ fn served(
     vm: &VmSpec,
     address: &Address,
     served: &Served,
+    refused: Option<&str>,
     applied: &Applied<'_>,
 ) -> Conclusion {
     let undecodable = view.objects.service.and_then(|it| it.undecodable.as_ref());
@@ -118,7 +122,7 @@ fn served(
         .map(|why| format!("the Service cannot be decoded, correct it or delete it: {why}"));
     if let Some(why) = applied.refused.or(undecodable.as_deref()) {
         return Conclusion {
-            status: Some(refused(view, vm, address, why)),
+            status: Some(self::refused(view, vm, address, why)),
             next: Next::Backoff,
         };
     }
@@ -133,16 +137,19 @@ fn served(
     }
     let external = service.and_then(readiness::external_ip);
     let before = status::conditions(view.lb);
-    let readiness = readiness::readiness(&ReadinessInput {
-        key: view.objects.key,
-        vm,
-        found: &view.found,
-        wanted: &address.load_balancer_ip,
-        external: external.as_deref(),
-        healthy: served.healthy(),
-        probed: served.probed(),
-        before,
-    });
+    let readiness = || {
+        readiness::readiness(&ReadinessInput {
+            key: view.objects.key,
+            vm,
+            found: &view.found,
+            wanted: &address.load_balancer_ip,
+            external: external.as_deref(),
+            healthy: served.healthy(),
+            probed: served.probed(),
+            before,
+        })
+    };
+    let readiness = refusal(view, refused).unwrap_or_else(readiness);
     let next = match applied.recreate_in {
         Some(left) => Next::After(left),
         None if readiness.is_ready() => Next::AwaitChange,
@@ -200,7 +207,7 @@ fn announcement(service: Option<&Service>, address: &Address) -> Vec<DetailCondi
     ]
 }
 
-/// Whether a Service has the ports of the load balancer with this EndpointSlice: one that is shared gets those of a secondary under
+/// Whether a Service has a port of the load balancer with this EndpointSlice: one that is shared gets those of a secondary under
 /// another key.
 fn is_carried(
     view: &View<'_>,
@@ -214,7 +221,20 @@ fn is_carried(
     }
 }
 
-/// The status of a secondary whose ports the Service does not have yet.
+/// What one that shares a Service is told if the API server refuses something of it (SHR-3). `of_primary`: of the primary.
+fn refusal(view: &View<'_>, of_primary: Option<&str>) -> Option<Readiness> {
+    let (reason, message) = match &view.sharing {
+        Sharing::Alone => return None,
+        Sharing::Primary(_) => (status::API_ERROR, service_refused(view, of_primary?)),
+        Sharing::Secondary(with) => {
+            let why = with.refused.as_deref()?;
+            sharing::telling::ports_to_come(with.group, Some(why))
+        }
+    };
+    Some(Readiness::not(reason, message))
+}
+
+/// The status of a secondary of which the Service has no port yet.
 fn joining(view: &View<'_>, vm: &VmSpec, address: &Address, with: &Secondary<'_>) -> StatusUpdate {
     let (reason, message) = sharing::telling::ports_to_come(with.group, with.refused.as_deref());
     let readiness = Readiness::not(reason, message);
@@ -227,13 +247,17 @@ fn joining(view: &View<'_>, vm: &VmSpec, address: &Address, with: &Secondary<'_>
 
 /// The status after a refused write. That changes nothing: an existing Service continues to work.
 fn refused(view: &View<'_>, vm: &VmSpec, address: &Address, why: &str) -> StatusUpdate {
-    let message = format!("Service or EndpointSlice {}: {why}", view.objects.key);
+    let message = service_refused(view, why);
     of_vm(
         view,
         vm,
         address,
         Readiness::not(status::API_ERROR, message),
     )
+}
+
+fn service_refused(view: &View<'_>, why: &str) -> String {
+    format!("Service or EndpointSlice {}: {why}", view.objects.key)
 }
 
 /// What the status of a load balancer of VM type with an address says in any case.

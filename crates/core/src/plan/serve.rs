@@ -17,11 +17,11 @@ use crate::plan::health::{CheckSource, Health, Paced};
 use crate::plan::keep;
 use crate::plan::outline::{OnFailure, Plan, ServiceOf};
 use crate::plan::report::{self, Report};
-use crate::plan::share::{self, Layout};
+use crate::plan::share::{self, Layout, OfService};
 use crate::plan::step::{Guard, Guarded, Kind, Next, SeenLease, Step, Write};
 use crate::plan::take_down;
 use crate::plan::view::{Sharing, View};
-use crate::sharing::refusals::Added;
+use crate::sharing::next_write::{NextWrite, next_write, refused_of_primary};
 use crate::spec::VmSpec;
 
 /// The plan of a load balancer of VM type with this address.
@@ -81,16 +81,34 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     let mut steps = vec![Step::HealthChecks(health.probes.clone()).into()];
     let is_committed = commits(view.lb, address);
     steps.extend(slice_step(view, paced.slice, paced.patch, is_committed));
+    let write = |owners: &[_], ports: &[_]| service_step(view, owners, ports, address);
+    let (mut adding, mut refused) = (None, None);
     // The other fields of one that cannot be decoded are unknown and must not be overwritten.
-    let mut adding = Added::new();
-    let service = match layout.service {
-        None => ServiceOf::Group,
-        Some(_) if view.objects.is_service_undecodable() => ServiceOf::None,
-        Some((owners, ports)) => {
-            if let Sharing::Primary(primary) = &view.sharing {
-                adding = primary.others.adding(&ports);
+    let service = match (&layout.service, &view.sharing) {
+        (OfService::Group, _) => ServiceOf::Group,
+        _ if view.objects.is_service_undecodable() => ServiceOf::None,
+        (OfService::Own(part, ports), Sharing::Primary(with)) => {
+            let primary = Some((part, &**ports));
+            let present = view.objects.service.map(|it| &**it);
+            refused.clone_from(&with.refused);
+            match next_write(primary, &with.others, present, write) {
+                NextWrite::Some(step, its) => {
+                    if its.iter().any(|it| it.name == part.name) {
+                        refused = None;
+                    }
+                    steps.push(step);
+                    adding = Some(its);
+                }
+                NextWrite::Settled => adding = Some(Vec::new()),
+                NextWrite::Wait => {
+                    let own = || refused_of_primary(primary, &with.others, present, write);
+                    refused = refused.or_else(own);
+                }
             }
-            steps.extend(service_step(view, &owners, &ports, address));
+            ServiceOf::Own
+        }
+        (OfService::Own(part, ports), _) => {
+            steps.extend(write(&[part.owner()], ports));
             ServiceOf::Own
         }
     };
@@ -98,6 +116,7 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
         vm,
         address,
         served: health.served(paced.backends),
+        refused,
     };
     Plan {
         verdicts,
@@ -191,7 +210,7 @@ fn slice_step(
     Some(step)
 }
 
-/// Creates or patches the Service.
+/// Creates or patches the Service; `None` if it is as desired.
 fn service_step(
     view: &View<'_>,
     owners: &[(String, String)],

@@ -18,7 +18,8 @@ use crate::plan::step::{Guard, Guarded, Next, Probes, Step, Write};
 use crate::plan::view::{Objects, Primary, Secondary, Sharing, View};
 use crate::sharing::group;
 use crate::sharing::naming::{self, shared_name};
-use crate::sharing::refusals::Added;
+use crate::sharing::next_write::{NextWrite, next_write};
+use crate::sharing::refusals::Adding;
 use crate::sharing::service::{self, Others, Part};
 use crate::sharing::snapshot::served;
 use crate::sharing::telling;
@@ -26,16 +27,20 @@ use crate::spec::VmSpec;
 use crate::status::{self, Readiness};
 use harvester_lb_object::Key;
 
-/// Names and uids of the owners of a Service, and its ports.
-type OfService = (Vec<(String, String)>, Vec<DesiredPort>);
+/// What the Service is to have of a load balancer.
+pub(super) enum OfService {
+    /// It is written under its key: the load balancer, and its ports there.
+    Own(Part, Vec<DesiredPort>),
+    /// It is written under the key of the group.
+    Group,
+}
 
 /// The ports of the EndpointSlice and of the Service.
 pub(super) struct Layout {
     /// Name of the Service of the EndpointSlice.
     of: String,
     slice: Vec<DesiredPort>,
-    /// `None`: the Service is written under another key.
-    pub(super) service: Option<OfService>,
+    pub(super) service: OfService,
     /// When to look again.
     pub(super) again_in: Option<Duration>,
 }
@@ -49,7 +54,7 @@ impl Layout {
             Sharing::Alone => Self {
                 of,
                 slice: own(),
-                service: Some((vec![owner(view)], own())),
+                service: OfService::Own(own_part(view), own()),
                 again_in: None,
             },
             Sharing::Primary(primary) => Self::of_primary(of, view, vm, primary),
@@ -63,7 +68,7 @@ impl Layout {
                 Self {
                     of: with.group.to_owned(),
                     slice: vm.ports.iter().map(named).filter(is_free).collect(),
-                    service: None,
+                    service: OfService::Group,
                     again_in: None,
                 }
             }
@@ -79,15 +84,7 @@ impl Layout {
             let name = names.service.get(&served(port))?;
             Some(DesiredPort::named(port, name.clone()))
         });
-        let (name, uid) = owner(view);
-        let part = Part {
-            name,
-            uid,
-            ..Part::default()
-        };
-        let present = view.objects.service.map(|it| &**it);
-        let part = Some((part, ports.collect()));
-        let service = service::assemble(part, &primary.others, present);
+        let service = OfService::Own(own_part(view), ports.collect());
         let mut slice: Vec<DesiredPort> = Vec::new();
         let both = |port| {
             let key = served(port);
@@ -111,7 +108,7 @@ impl Layout {
         Self {
             of,
             slice,
-            service: Some(service),
+            service,
             again_in: names.again_in,
         }
     }
@@ -138,11 +135,14 @@ pub(super) fn offer(view: &View<'_>, wanted: &EndpointSlice) -> Option<Guard> {
     (!new.is_empty()).then_some(Guard::Unoffered(group, new))
 }
 
-/// Name and uid of the load balancer of a view.
-fn owner(view: &View<'_>) -> (String, String) {
+/// The part of the load balancer of a view.
+fn own_part(view: &View<'_>) -> Part {
     let meta = &view.lb.metadata;
-    let name = meta.name.clone().unwrap_or_default();
-    (name, meta.uid.clone().unwrap_or_default())
+    Part {
+        name: meta.name.clone().unwrap_or_default(),
+        uid: meta.uid.clone().unwrap_or_default(),
+        ..Part::default()
+    }
 }
 
 /// Creates or patches the Service, with the annotations for kube-vip (KVA-1); `None` if it is as desired.
@@ -208,7 +208,7 @@ pub(super) fn contested<'a>(
         ip,
         &Source::Own(view.annotations.clone()),
     );
-    let (step, adding) = others.unzip();
+    let (step, adding) = others;
     steps.extend(step);
     let slice = view.objects.deletable_slice();
     steps.extend(slice.map(|from| Guarded {
@@ -228,37 +228,39 @@ pub(super) fn contested<'a>(
     };
     Some(Plan {
         service,
-        adding: adding.unwrap_or_default(),
+        adding,
         ..Plan::new(steps, OnFailure::ReportRefusal, report)
     })
 }
 
 /// The Service of load balancers whose primary does not serve its ports now: it is gone, its spec is refused, or it is being deleted.
-/// With the ports that are added. `None` if there is nothing to write.
+/// With [`Plan::adding`].
 fn of_others(
     objects: &Objects<'_>,
     others: &Others,
     members: &[Key],
     address: &str,
     annotations: &Source,
-) -> Option<(Guarded, Added)> {
+) -> (Option<Guarded>, Option<Vec<Adding>>) {
     // Without our label, and after the primary, those who share it are its only mark (SVC-1).
     let is_theirs = others.secondaries.iter().any(|it| it.is_owner);
     let is_foreign = objects.service_owner() == Some(Ownership::Foreign) && !is_theirs;
     if is_foreign || objects.is_service_undecodable() {
-        return None;
-    }
-    let present = objects.service.map(|it| &**it);
-    let (owners, ports) = service::assemble(None, others, present);
-    if ports.is_empty() || owners.is_empty() {
-        return None;
+        return (None, None);
     }
     let all = members.iter().cloned().chain(objects.other_owners());
-    let step = Guarded {
-        guards: vec![Guard::AllCaughtUp(all.collect())],
-        step: write_service(objects, &owners, &ports, address, annotations)?,
+    let all: Vec<Key> = all.collect();
+    let write = |owners: &[_], ports: &[_]| {
+        let step = write_service(objects, owners, ports, address, annotations)?;
+        let guards = vec![Guard::AllCaughtUp(all.clone())];
+        Some(Guarded { guards, step })
     };
-    Some((step, others.adding(&ports)))
+    let present = objects.service.map(|it| &**it);
+    match next_write(None, others, present, write) {
+        NextWrite::Some(step, adding) => (Some(step), Some(adding)),
+        NextWrite::Settled => (None, Some(Vec::new())),
+        NextWrite::Wait => (None, None),
+    }
 }
 
 /// The Service of load balancers whose primary does not serve its ports now, as a plan of its own. `leaves`: the primary is gone, and its EndpointSlice follows.
@@ -270,14 +272,13 @@ pub fn without_primary(
     annotations: &Source,
     leaves: bool,
 ) -> Plan<'static> {
-    let service = of_others(objects, others, members, address, annotations);
-    let (service, adding) = service.unzip();
+    let (service, adding) = of_others(objects, others, members, address, annotations);
     let slice = objects.deletable_slice().filter(|_| leaves);
     let slice = slice.map(|from| Step::Slice(Write::Delete(from.clone())).into());
     let checks = leaves.then(|| Step::HealthChecks(Probes::End).into());
     let steps = checks.into_iter().chain(service).chain(slice).collect();
     Plan {
-        adding: adding.unwrap_or_default(),
+        adding,
         ..Plan::new(steps, OnFailure::Stop, Report::None(Next::AwaitChange))
     }
 }

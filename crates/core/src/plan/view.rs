@@ -57,6 +57,8 @@ pub struct Primary {
     pub now: Duration,
     /// Why it gets none of its ports (SHR-2).
     pub contested: Option<Contested>,
+    /// Why the Service lacks ports of it, as far as the API server refuses them.
+    pub refused: Option<String>,
 }
 
 /// What a secondary is served with.
@@ -72,8 +74,8 @@ pub struct Secondary<'a> {
     pub is_name_taken: bool,
     /// The names of ports in EndpointSlices of others of that Service.
     pub elsewhere: BTreeSet<String>,
-    /// Why that Service does not have its ports, as far as the API server refuses it.
-    pub refused: Option<Box<str>>,
+    /// Why that Service lacks ports of it, as far as the API server refuses them.
+    pub refused: Option<String>,
 }
 
 /// The observed state of one load balancer.

@@ -6,6 +6,7 @@
 //! one is added, since the API server demands that each of several ports has a name, and no two the same.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -15,7 +16,7 @@ use super::group::{self, Role};
 use super::index::service_of;
 use super::naming::{Stored, shared_name};
 use super::ports::Served;
-use super::refusals::Added;
+use super::refusals::Refusals;
 use super::snapshot::{Party, Snapshot, served};
 use crate::desired::DesiredPort;
 use crate::spec::Port;
@@ -36,6 +37,19 @@ pub struct Part {
     pub added: Vec<DesiredPort>,
 }
 
+impl Part {
+    /// Name and uid.
+    pub fn owner(&self) -> (String, String) {
+        (self.name.clone(), self.uid.clone())
+    }
+}
+
+/// Names and uids of the owners of a Service.
+pub type Owners = Vec<(String, String)>;
+
+/// A primary that is served, and its ports.
+pub type Primary<'a> = Option<(&'a Part, &'a [DesiredPort])>;
+
 /// What the Service of a group has besides the ports that the primary serves now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Others {
@@ -48,6 +62,8 @@ pub struct Others {
     /// The names of ports in all EndpointSlices of the Service, or that are about to be, and whose they are. One that is to go may still be
     /// there.
     pub slices: BTreeMap<String, BTreeSet<String>>,
+    /// What the API server refuses of the Service, and the present time on that clock.
+    pub refusals: Option<Box<(Refusals, Duration)>>,
 }
 
 impl Others {
@@ -55,7 +71,6 @@ impl Others {
     pub fn of(group: &Snapshot<'_>, is_primary_kept: bool) -> Self {
         let mut others = Self::default();
         let (mut secondaries, mut waiting) = (Vec::new(), Vec::new());
-        let refusals = group.refusals.as_deref();
         for (party, ports) in group.parties() {
             let meta = party.lb.meta();
             let name = meta.name.as_deref().unwrap_or_default();
@@ -69,11 +84,7 @@ impl Others {
                 }
                 Some(Role::Member { .. }) if is_primary => {}
                 Some(Role::Member { .. }) => {
-                    let mut part = part(group, party, ports);
-                    let added: Vec<Served> = part.added.iter().map(DesiredPort::served).collect();
-                    if refusals.is_some_and(|(it, now)| it.leaves_out(name, &added, *now)) {
-                        part.added.clear();
-                    }
+                    let part = part(group, party, ports);
                     if part.is_owner || !part.carried.is_empty() || !part.added.is_empty() {
                         secondaries.push(((time::created(meta), name), part));
                     } else {
@@ -85,24 +96,10 @@ impl Others {
         }
         secondaries.sort_by(|a, b| a.0.cmp(&b.0));
         others.secondaries = secondaries.into_iter().map(|(_, part)| part).collect();
-        if refusals.is_some_and(|(it, now)| it.is_one_at_a_time(*now)) {
-            let adding = others.secondaries.iter_mut();
-            let adding = adding.filter(|part| !part.added.is_empty());
-            adding.skip(1).for_each(|part| part.added.clear());
-        }
         others.next = waiting.into_iter().min().map(|(_, next)| next);
         others.slices = named_ports(group);
+        others.refusals.clone_from(&group.refusals);
         others
-    }
-
-    /// Which of these ports of the Service are added for the others.
-    pub fn adding(&self, ports: &[DesiredPort]) -> Added {
-        let adding = |part: &Part| {
-            let added = part.added.iter().filter(|port| ports.contains(port));
-            let added: Vec<Served> = added.map(DesiredPort::served).collect();
-            (!added.is_empty()).then(|| (part.name.clone(), added))
-        };
-        self.secondaries.iter().filter_map(adding).collect()
     }
 
     /// SHR-2: whether the EndpointSlice of another load balancer than this one has a port of this name, whose traffic it would get, or is
@@ -272,34 +269,35 @@ pub fn wanted_names(ports: &[Port], is_shared: bool) -> BTreeMap<Served, String>
 }
 
 /// Owners and ports of the Service: those of the primary, as it serves them, and of the others. A port is not added before all ports
-/// that are there have the names of a shared Service, and the EndpointSlice of one that had it before is gone (SHR-2). `primary`: owner
-/// and ports; `None` if it serves none now. `present`: the Service, whose ports keep their places: another order would be a write of its
+/// that are there have the names of a shared Service, and the EndpointSlice of one that had it before is gone (SHR-2). `primary`: `None` if
+/// it serves none now. `present`: the Service, whose ports keep their places: another order would be a write of its
 /// own, and kube-vip would announce the address anew. If there is no port yet, it keeps those that it has, since it must have one: it
-/// belongs to those whose ports come next, so that who has left may delete its EndpointSlice.
+/// belongs to those whose ports come next, so that who has left may delete its EndpointSlice. `adds`: whether the ports of the load
+/// balancer of this name are added that the Service lacks.
 pub fn assemble(
-    primary: Option<(Part, Vec<DesiredPort>)>,
+    primary: Primary<'_>,
     others: &Others,
     present: Option<&Service>,
-) -> (Vec<(String, String)>, Vec<DesiredPort>) {
+    adds: impl Fn(&str) -> bool,
+) -> (Owners, Vec<DesiredPort>) {
     let (mut owners, mut ports) = (Vec::new(), Vec::new());
     let mut may_add = true;
     let places: BTreeMap<Served, usize> = service_ports(present)
         .filter_map(|port| Some(DesiredPort::stored(port)?.served()))
         .zip(0..)
         .collect();
-    if let Some((part, mut its)) = primary {
+    if let Some((part, its)) = primary {
         may_add = its
             .iter()
             .all(|port| port.name == shared_name(port.served()));
-        its.retain(|port| {
-            present.is_none()
-                || places.contains_key(&port.served())
-                || !others.has_elsewhere(&port.name, &part.name)
-        });
-        owners.push((part.name, part.uid));
-        ports = its;
+        let may_be = |port: &&DesiredPort| {
+            let is_free = present.is_none() || !others.has_elsewhere(&port.name, &part.name);
+            places.contains_key(&port.served()) || (is_free && adds(&part.name))
+        };
+        owners.push(part.owner());
+        ports = its.iter().filter(may_be).cloned().collect();
     } else if let Some(kept) = &others.primary {
-        owners.push((kept.name.clone(), kept.uid.clone()));
+        owners.push(kept.owner());
         ports.extend(kept.carried.iter().cloned());
     }
     for part in &others.secondaries {
@@ -309,7 +307,7 @@ pub fn assemble(
     may_add &= ports.iter().all(|port| !port.name.is_empty());
     for part in &others.secondaries {
         let mut is_owner = part.is_owner || !part.carried.is_empty();
-        for port in part.added.iter().filter(|_| may_add) {
+        for port in part.added.iter().filter(|_| may_add && adds(&part.name)) {
             let is_free = !others.has_elsewhere(&port.name, &part.name);
             if is_free && ports.iter().all(|it| it.name != port.name) {
                 ports.push(port.clone());
@@ -317,7 +315,7 @@ pub fn assemble(
             }
         }
         if is_owner {
-            owners.push((part.name.clone(), part.uid.clone()));
+            owners.push(part.owner());
         }
     }
     if ports.is_empty() {
@@ -325,7 +323,8 @@ pub fn assemble(
             .filter_map(DesiredPort::stored)
             .collect();
         if owners.is_empty() {
-            owners.extend(others.next.clone());
+            let refused = || others.secondaries.first().map(Part::owner);
+            owners.extend(others.next.clone().or_else(refused));
         }
     }
     ports.sort_by_key(|port| places.get(&port.served()).copied().unwrap_or(usize::MAX));
@@ -393,4 +392,4 @@ impl DesiredPort {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -114,10 +114,16 @@ impl<'a> Snapshot<'a> {
         all.map(|(party, ports)| (party, ports.as_deref()))
     }
 
-    /// Why the Service does not have the ports of a load balancer, as far as the API server refuses it.
+    /// Why the Service lacks ports of a load balancer, as far as the API server refuses them.
     pub fn refusal(&self, name: &str) -> Option<&str> {
         let (refusals, _) = self.refusals.as_deref()?;
-        refusals.why(name)
+        let mut all = self.parties();
+        let (party, ports) = all.find(|(it, _)| it.lb.meta().name.as_deref() == Some(name))?;
+        let carried = group::carried(self.service, party.slice);
+        let lacks = ports?.iter().map(served);
+        let lacks: Vec<Served> = lacks.filter(|port| !carried.contains(port)).collect();
+        let uid = party.lb.meta().uid.as_deref().unwrap_or_default();
+        refusals.why(name, uid, &lacks)
     }
 
     /// The metadata of the load balancer of this name.

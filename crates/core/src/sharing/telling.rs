@@ -72,48 +72,53 @@ pub fn primary_has_none(group: &str) -> String {
     )
 }
 
-/// Reason and message of one whose ports the Service of the group does not have yet. `refused`: why the API server refuses to write that
-/// Service, which has the ports of all that share it.
+/// Reason and message of one whose ports the Service of the group lacks. `refused`: why the API server refuses them.
 pub fn ports_to_come(group: &str, refused: Option<&str>) -> (&'static str, String) {
-    let group = shown(group);
-    let is = format!("annotation {KEY} is {group:?}");
     match refused {
-        None => (
-            status::WAITING_FOR_PRIMARY,
-            format!("{is}: waiting until Service {group} has the ports of this load balancer"),
-        ),
-        Some(why) => (
-            status::API_ERROR,
-            format!(
-                "{is}, and Service {group} cannot get the ports of the load balancers that share it: {why}"
-            ),
-        ),
+        None => {
+            let group = shown(group);
+            let message = format!(
+                "annotation {KEY} is {group:?}: waiting until Service {group} has the ports of this load balancer"
+            );
+            (status::WAITING_FOR_PRIMARY, message)
+        }
+        Some(why) => (status::API_ERROR, refused_ports(group, why)),
     }
 }
 
-/// Whether a load balancer may wait for its ports on the Service of its group, by what its status says.
-pub fn may_wait_for_ports(lb: &LoadBalancer) -> bool {
-    let ready = condition::find(status::conditions(lb), READY);
-    let reason = ready.and_then(|it| it.reason.as_deref());
-    matches!(
-        reason,
-        Some(status::WAITING_FOR_PRIMARY | status::API_ERROR)
+fn refused_ports(group: &str, why: &str) -> String {
+    let group = shown(group);
+    format!(
+        "annotation {KEY} is {group:?}, and Service {group} cannot get the ports of this load balancer: {why}"
     )
 }
 
-/// Whether the status of a load balancer says that it waits for its ports on the Service of the group, but not why as it is now.
-pub fn is_told_otherwise(lb: &LoadBalancer, group: &str, refused: Option<&str>) -> bool {
+/// Whether a load balancer may wait for its ports on the Service of the group, by what its status says.
+pub fn may_wait_for_ports(lb: &LoadBalancer, group: &str) -> bool {
     let Some(ready) = condition::find(status::conditions(lb), READY) else {
         return false;
     };
-    let (waiting, message) = ports_to_come(group, None);
-    let said = (
-        ready.reason.as_deref().unwrap_or_default(),
-        ready.message.as_deref().unwrap_or_default(),
-    );
-    let waits = said == (waiting, message.as_str()) || said.0 == status::API_ERROR;
-    let (reason, message) = ports_to_come(group, refused);
-    waits && said != (reason, message.as_str())
+    let is_refused = || {
+        let message = ready.message.as_deref().unwrap_or_default();
+        message.starts_with(&refused_ports(group, ""))
+    };
+    match ready.reason.as_deref() {
+        Some(status::WAITING_FOR_PRIMARY) => true,
+        Some(status::API_ERROR) => is_refused(),
+        _ => false,
+    }
+}
+
+/// Whether the status of a load balancer does not say that the API server refuses its ports on the Service of the group for this reason.
+/// `None`: it does not refuse them, and the status says so.
+pub fn is_told_otherwise(lb: &LoadBalancer, group: &str, refused: Option<&str>) -> bool {
+    let ready = condition::find(status::conditions(lb), READY);
+    let said = ready.and_then(|it| it.reason.as_deref());
+    let Some(why) = refused else {
+        return said == Some(status::API_ERROR) && may_wait_for_ports(lb, group);
+    };
+    let message = ready.and_then(|it| it.message.as_deref());
+    said != Some(status::API_ERROR) || message != Some(&*refused_ports(group, why))
 }
 
 /// The message for one that waits because the Service has another port under a name that it needs.
@@ -253,7 +258,7 @@ mod tests {
             (reason, &*message),
             (
                 "ApiError",
-                "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and Service web cannot get the ports of the load balancers that share it: exceeded quota"
+                "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and Service web cannot get the ports of this load balancer: exceeded quota"
             )
         );
         assert_eq!(
@@ -277,34 +282,38 @@ mod tests {
 
     #[test]
     fn shr_3_who_waits_for_its_ports_is_told_anew_when_the_cause_changes() {
-        let waiting = |reason: &str, message: &str| LoadBalancer {
+        let telling = |(reason, message): (&str, String)| LoadBalancer {
             status: Some(harvester_lb_api::LoadBalancerStatus {
                 conditions: Some(vec![condition::Condition {
                     type_: READY.to_owned(),
                     status: "False".to_owned(),
                     reason: Some(reason.to_owned()),
-                    message: Some(message.to_owned()),
+                    message: Some(message),
                     ..condition::Condition::default()
                 }]),
                 ..harvester_lb_api::LoadBalancerStatus::default()
             }),
             ..LoadBalancer::default()
         };
-        let causes = [None, Some("exceeded quota"), Some("no such port")];
-        for told in causes {
-            let (reason, message) = ports_to_come("web", told);
-            let lb = waiting(reason, &message);
-            for now in causes {
-                assert_eq!(is_told_otherwise(&lb, "web", now), told != now);
-            }
+        let waiting = telling(ports_to_come("web", None));
+        let refused = telling(ports_to_come("web", Some("exceeded quota")));
+        let no_address = telling((status::WAITING_FOR_PRIMARY, primary_has_none("web")));
+        // Its own EndpointSlice is refused.
+        let own = telling((status::API_ERROR, "EndpointSlice n/b: no".to_owned()));
+        let none = LoadBalancer::default();
+        // By what it says: whether it may wait, and whether that is outdated with this reason, another one, and none.
+        for (lb, waits, outdated) in [
+            (&waiting, true, [true, true, false]),
+            (&refused, true, [false, true, true]),
+            (&no_address, true, [true, true, false]),
+            (&own, false, [true, true, false]),
+            (&none, false, [true, true, false]),
+        ] {
+            assert_eq!(may_wait_for_ports(lb, "web"), waits, "{lb:?}");
+            let causes = [Some("exceeded quota"), Some("no such port"), None];
+            let told = causes.map(|now| is_told_otherwise(lb, "web", now));
+            assert_eq!(told, outdated, "{lb:?}");
         }
-        // It waits for something else.
-        let no_address = waiting("WaitingForPrimary", &primary_has_none("web"));
-        assert!(!is_told_otherwise(&no_address, "web", None));
-        assert!(!is_told_otherwise(
-            &LoadBalancer::default(),
-            "web",
-            causes[1]
-        ));
+        assert!(!may_wait_for_ports(&refused, "other"));
     }
 }

@@ -68,8 +68,8 @@ impl Ledger {
     }
 
     /// ALC-1, SHR-6: whether a load balancer may have the Bound record of an earlier one of its name. If others have shared the address
-    /// since, until none was left, it is given as a free one would be: not if it is excluded (EXC-2), nor if another load balancer waits for
-    /// it (REQ-3).
+    /// since, until none was left: not if its pool does not allocate it any more (EXC-1, EXC-2), nor if another load balancer requests it
+    /// (REQ-3). Those that take any address come after it.
     pub(super) fn may_inherit(&self, request: &Request, entry: &RecordEntry) -> bool {
         if !self.holders.contains_key(&entry.addr) {
             return true;

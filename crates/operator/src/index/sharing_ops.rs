@@ -9,7 +9,7 @@ use harvester_lb_controller_kit::store::Entry;
 use harvester_lb_core::cached::{self, Lb};
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::naming::{Observed, Stored as StoredNames};
-use harvester_lb_core::sharing::refusals::{Added, Refusals};
+use harvester_lb_core::sharing::refusals::{Adding, Refusals};
 use harvester_lb_core::status;
 use harvester_lb_ipam::{Grant, Micros, Owner, OwnerId, Phase, Record, RecordSpec};
 use harvester_lb_object::{Key, Version};
@@ -62,11 +62,16 @@ impl Index {
             };
             let naming = leader.sharing.naming(key);
             let all = [key].into_iter().chain(naming.filter(|lb| *lb != key));
-            let parties = all.map(|lb| (lb.clone(), secondary(lb))).collect();
+            let parties: Vec<_> = all.map(|lb| (lb.clone(), secondary(lb))).collect();
             let slices = leader.sharing.slices_of(key).chain([key]).cloned();
             let is_same = |slice: &Key, version| self.stores.slices.version(slice) == version;
             let (offers, doubted_until) = leader.offers.of(key, is_same, now);
             let now = leader.began.elapsed();
+            if let Some(refusals) = leader.refusals.get_mut(key) {
+                // Who has left is not remembered.
+                let names: BTreeSet<&str> = parties.iter().map(|(lb, _)| &*lb.name).collect();
+                refusals.retain(|name| names.contains(name));
+            }
             let refusals = leader.refusals.get(key);
             let members = Members {
                 parties,
@@ -101,24 +106,64 @@ impl Index {
         all.unwrap_or_default()
     }
 
-    /// The write of the Service of a group that adds these ports was done, or refused for this reason. No-op on a standby.
-    pub fn service_written(&self, group: &Key, added: &Added, refused: Option<&str>) {
-        self.with_leader(|leader| {
-            let now = leader.began.elapsed();
+    /// The API server refuses the write of the Service of a group that adds these ports (SHR-3). The group is queued, to write less.
+    /// `pause`: the back-off after so many refusals. False if nobody shares the Service, or on a standby.
+    pub fn service_refused(
+        &self,
+        group: &Key,
+        added: &[Adding],
+        why: &str,
+        pause: impl Fn(u32) -> Duration,
+    ) -> bool {
+        let is_group = self.with_leader(|leader| {
             let is_group = leader.sharing.is_group(group);
-            let why = refused.filter(|_| is_group);
-            if why.is_none() && !leader.refusals.contains_key(group) {
-                return;
+            if is_group {
+                let now = leader.began.elapsed();
+                let refusals = leader.refusals.entry(group.clone()).or_default();
+                refusals.refused(added, why, now, pause);
             }
-            let refusals = leader.refusals.entry(group.clone()).or_default();
-            match why {
-                Some(why) => refusals.refused(added, why, now),
-                None => refusals.written(added),
-            }
-            if refusals.is_empty(now) {
+            is_group
+        });
+        if is_group == Some(true) {
+            self.queues.lbs.add(group.clone());
+        }
+        is_group.unwrap_or(false)
+    }
+
+    /// The write of the Service of a group that adds these ports is done. If more was refused the group is queued, to write the rest. No-op
+    /// on a standby.
+    pub fn service_written(&self, group: &Key, added: &[Adding]) {
+        let is_any_left = self.with_refusals(group, |it| it.written(added));
+        if is_any_left {
+            self.queues.lbs.add(group.clone());
+        }
+    }
+
+    /// The Service of a group has everything but ports that are refused. No-op on a standby.
+    pub fn service_settled(&self, group: &Key) {
+        self.with_refusals(group, Refusals::rest_is_written);
+    }
+
+    /// Whether the API server refuses something of the Service of a group; false on a standby.
+    pub fn has_refusals(&self, group: &Key) -> bool {
+        self.with_leader(|leader| leader.refusals.contains_key(group))
+            .unwrap_or(false)
+    }
+
+    /// Changes what is refused. Returns whether something still is.
+    fn with_refusals(&self, group: &Key, change: impl FnOnce(&mut Refusals)) -> bool {
+        let is_any_left = self.with_leader(|leader| {
+            let Some(refusals) = leader.refusals.get_mut(group) else {
+                return false;
+            };
+            change(refusals);
+            let is_empty = refusals.is_empty();
+            if is_empty {
                 leader.refusals.remove(group);
             }
+            !is_empty
         });
+        is_any_left.unwrap_or(false)
     }
 
     /// A load balancer is about to write these ports of the Service of a group into its EndpointSlice; until

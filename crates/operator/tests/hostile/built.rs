@@ -134,8 +134,9 @@ fn build_shared(
             name: key.name.to_string(),
             ..Part::default()
         };
-        let (owners, ports) =
-            sharing::service::assemble(Some((primary, ports.collect())), &others, service);
+        let ports: Vec<DesiredPort> = ports.collect();
+        let primary = Some((&primary, &*ports));
+        let (owners, ports) = sharing::service::assemble(primary, &others, service, |_| true);
         assert_eq!((owners.len(), ports.len()), (2, vm.ports.len() + 1));
         assert!(ports.contains(&joined));
         let wanted = desired::shared_service(key, service, &owners, &ports, HELD);

@@ -27,9 +27,14 @@ const EXCLUDED: [&str; 5] = [
 fn on_port(lb: usize, spec: LbSpec) -> Value {
     let mut object = spec.json();
     if let Some(listener) = object["spec"]["listeners"].get_mut(0) {
-        listener["port"] = (80 + lb % 3).into();
+        listener["port"] = port_of(lb).into();
     }
     object
+}
+
+/// See [`on_port`].
+pub(crate) fn port_of(lb: usize) -> u16 {
+    80 + u16::try_from(lb % 3).unwrap()
 }
 
 /// An act of a user.
@@ -68,6 +73,8 @@ pub(crate) enum Act {
     VmiState(usize, u8),
     /// Gives the only Node an address, or deletes it.
     Node(u8),
+    /// From now on a policy denies Services with this port, or none.
+    Deny(Option<u16>),
     /// No user's, but the DHCP process's.
     Lease(usize, LeaseAct),
 }
@@ -340,6 +347,7 @@ impl Act {
                     create(server, Kind::Node, &key, json!({"status": status}));
                 }
             }
+            Self::Deny(port) => server.denied = *port,
             Self::Lease(lb, act) => act.apply(server, *lb),
             Self::DeleteVmi(vmi) => {
                 server.delete(Kind::Vmi, &vmi_key(*vmi), user);

@@ -1,10 +1,17 @@
 //! The outcomes of a request: answered, refused, lost before or after its application, or applied late.
 
-use super::api::{Answer, By};
+use harvester_lb_object::Key;
+use tokio::time::Instant;
+
+use super::api::{Answer, By, DENIED};
 use super::call::Call;
-use super::failure::Failure;
+use super::failure::{Failure, must};
 use super::process::State;
 use super::simulation::{Simulation, say};
+
+/// How often a Service may be denied while no time passes: all of the ports, those of each load balancer, and the rest, once more for each
+/// of some acts in between.
+const MOST_DENIALS: u32 = 40;
 
 impl Simulation {
     /// Gives one request of a task one of the outcomes, and resumes the task.
@@ -63,10 +70,30 @@ impl Simulation {
                 None => self.server.apply(&open.call, by),
             };
             say!(self, "  [{at}] {} -> {}", open.call.describe(), answer.code);
+            if answer.code == DENIED {
+                self.denied(&open.call.key)?;
+            }
             open.answer(&answer);
             self.spread()?;
         }
         self.drive(at, nth).await
+    }
+
+    /// SHR-3: a denied write is not repeated at once, but in pieces.
+    fn denied(&mut self, service: &Key) -> Result<(), Failure> {
+        self.refused += 1;
+        let now = Instant::now();
+        let (at, times) = self.denials.entry(service.clone()).or_insert((now, 0));
+        if *at != now {
+            (*at, *times) = (now, 0);
+        }
+        *times += 1;
+        must!(
+            "SHR-3",
+            *times <= MOST_DENIALS,
+            "the Service {service} is written {times} times at once although a policy denies it"
+        );
+        Ok(())
     }
 
     pub(crate) fn lag(&mut self, call: Call) {

@@ -82,12 +82,17 @@ pub(crate) struct Server {
     uids: u64,
     /// Each Service gets a finalizer, as cloud controllers add one.
     pub(crate) service_finalizers: bool,
+    /// A policy denies Services with this port, whatever is changed of them.
+    pub(crate) denied: Option<u16>,
     /// What has changed since it was taken last.
     pub(crate) events: Vec<Event>,
 }
 
 /// The ClusterIP of every Service.
 pub(crate) const CLUSTER_IP: &str = "10.43.0.9";
+
+/// The code by which a policy denies a write.
+pub(crate) const DENIED: u16 = 422;
 
 pub(crate) const FINALIZER: &str = "example.com/cleanup";
 
@@ -99,6 +104,7 @@ impl Server {
             clock: 1_767_225_600,
             uids: 0,
             service_finalizers: false,
+            denied: None,
             events: Vec::new(),
         }
     }
@@ -140,6 +146,7 @@ impl Server {
         }
         if let Verb::Create(object) = verb {
             return match present {
+                None if self.denies(kind, object) => Self::denial(),
                 Some(_) => Answer::failure(409, "AlreadyExists", "already exists"),
                 None => Answer::object(201, &self.create(kind, key, object.clone(), by)),
             };
@@ -193,7 +200,21 @@ impl Server {
                 None => drop(wanted["metadata"].as_object_mut().unwrap().remove(field)),
             }
         }
+        if self.denies(kind, &wanted) {
+            return Self::denial();
+        }
         Answer::object(200, &self.store(kind, key, wanted, by))
+    }
+
+    fn denies(&self, kind: Kind, object: &Value) -> bool {
+        let mut ports = object["spec"]["ports"].as_array().into_iter().flatten();
+        kind == Kind::Service
+            && object["metadata"]["deletionTimestamp"].is_null()
+            && ports.any(|port| self.denied.is_some_and(|denied| port["port"] == denied))
+    }
+
+    fn denial() -> Answer {
+        Answer::failure(DENIED, "Invalid", "a policy denies this port")
     }
 
     /// Makes an object.

@@ -3,7 +3,7 @@
 
 use fastrand::Rng;
 
-use super::acts::Act;
+use super::acts::{Act, port_of};
 use super::plan::{Plan, Style};
 use super::specs::{Asked, LBS, LbSpec, Ranges};
 
@@ -35,9 +35,19 @@ impl Plan {
         rng.shuffle(&mut acts);
         let others = members.iter().filter(|lb| **lb != primary);
         acts.extend(others.map(|lb| Act::Ask(*lb, Asked::Primary(primary))));
+        // In some a policy denies the port of one of them, from the beginning or at any time.
+        let is_denied = rng.u8(..4) == 0;
+        let deny = |rng: &mut Rng| {
+            let port = port_of(members[rng.usize(..members.len())]);
+            Act::Deny((rng.u8(..3) > 0).then_some(port))
+        };
+        if is_denied {
+            acts.insert(rng.usize(..=acts.len()), deny(rng));
+        }
         for _ in 0..rng.usize(4..=12) {
             let lb = members[rng.usize(..members.len())];
             acts.push(match rng.u8(..16) {
+                0..3 if is_denied && rng.bool() => deny(rng),
                 0..5 => Act::Ask(lb, Asked::Primary(primary)),
                 5..7 => Act::Ask(lb, Asked::Nothing),
                 7..9 => Act::DeleteLb(lb),

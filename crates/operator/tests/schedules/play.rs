@@ -68,6 +68,7 @@ impl Simulation {
             self.step().await?;
         }
         self.calm = true;
+        self.server.denied = None;
         say!(self, "--- no more acts, no more faults ---");
         if self.processes[0].state != State::Draining {
             self.processes[0].gate.set(true);

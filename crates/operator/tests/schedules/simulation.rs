@@ -1,8 +1,12 @@
 //! A simulated cluster: an API server, processes of the operator, kube-vip, and an order of steps drawn from a seed. The steps
 //! are in [`super::moves`], [`super::leader`], [`super::answers`].
 
+use std::collections::HashMap;
+
 use fastrand::Rng;
 use harvester_lb_controller_kit::events::QueuedEvent;
+use harvester_lb_object::Key;
+use tokio::time::Instant;
 
 use super::acts::Act;
 use super::api::Server;
@@ -30,6 +34,8 @@ pub(crate) struct Simulation {
     pub(crate) unanswered: bool,
     /// Number of refused requests.
     pub(crate) refused: u32,
+    /// How often a policy has denied a Service while no time has passed since.
+    pub(crate) denials: HashMap<Key, (Instant, u32)>,
     pub(crate) kube_vip: KubeVip,
     pub(crate) chores: Vec<Step>,
     pub(crate) chores_of: (u64, bool),
@@ -74,6 +80,7 @@ impl Simulation {
             late: Vec::new(),
             unanswered: false,
             refused: 0,
+            denials: HashMap::new(),
             kube_vip: KubeVip::default(),
             chores: Vec::new(),
             chores_of: (0, false),

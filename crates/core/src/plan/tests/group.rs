@@ -160,6 +160,7 @@ impl Group {
                 Some(Role::PortConflict(why)) => Some(why.clone()),
                 _ => None,
             },
+            refused: None,
         }))
     }
 

@@ -1,73 +1,147 @@
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
 use super::*;
 
-fn ports(all: &[u16]) -> Vec<Served> {
-    let served = |port: &u16| Served {
-        port: *port,
+fn adding(name: &str, ports: &[u16]) -> Adding {
+    let port = |port: &u16| DesiredPort {
+        name: format!("{port}-tcp"),
         protocol: "TCP",
+        port: *port,
+        target: IntOrString::Int(8080),
     };
-    all.iter().map(served).collect()
+    Adding {
+        name: name.to_owned(),
+        uid: format!("u-{name}"),
+        ports: ports.iter().map(port).collect(),
+    }
 }
 
-fn added(all: &[(&str, &[u16])]) -> Added {
-    let of = |(name, its): &(&str, &[u16])| ((*name).to_owned(), ports(its));
-    all.iter().map(of).collect()
+fn served(ports: &[u16]) -> Vec<Served> {
+    let all = adding("any", ports).ports;
+    all.iter().map(DesiredPort::served).collect()
 }
 
 fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
 }
 
+/// 1 s, 2 s and so on, up to a minute.
+fn pause(times: u32) -> Duration {
+    secs(1 << (times - 1).min(10)).min(secs(60))
+}
+
+/// The names of those whose ports are to be added next.
+fn next(refusals: &Refusals, pending: &[Adding], now: u64) -> String {
+    let next = refusals.next(pending, secs(now));
+    let names: Vec<&str> = next.iter().map(|it| &*it.name).collect();
+    names.join(" ")
+}
+
 #[test]
-fn shr_3_the_one_whose_port_is_refused_is_found_and_left_out() {
+fn shr_3_of_several_the_one_whose_port_is_refused_is_found_and_keeps_nobody_waiting() {
     let mut refusals = Refusals::default();
-    let both = added(&[("a", &[81]), ("b", &[7777])]);
-    refusals.refused(&both, "no", secs(10));
-    assert_eq!(refusals.retry_in(secs(10)), None);
-    assert!(refusals.is_one_at_a_time(secs(69)) && !refusals.is_one_at_a_time(secs(70)));
+    let all = [adding("a", &[7777]), adding("b", &[81]), adding("c", &[82])];
+    let why = |refusals: &Refusals, name: &str, lacks: &[u16]| {
+        let why = refusals.why(name, &format!("u-{name}"), &served(lacks));
+        why.map(str::to_owned)
+    };
+    assert_eq!(next(&refusals, &all, 10), "a b c");
+    refusals.refused(&all, "one of them", secs(10), pause);
     // It is not known whose.
-    assert_eq!((refusals.why("a"), refusals.why("b")), (None, None));
-    refusals.written(&added(&[("a", &[81])]));
-    refusals.refused(&added(&[("b", &[7777])]), "not 7777", secs(11));
-    assert_eq!(refusals.retry_in(secs(11)), Some(secs(1)));
-    assert!(refusals.leaves_out("b", &ports(&[7777]), secs(11)));
-    assert!(!refusals.leaves_out("a", &ports(&[81]), secs(11)));
-    // It wants another one by now.
-    assert!(!refusals.leaves_out("b", &ports(&[82]), secs(11)));
-    // The rest can be written meanwhile, which says nothing of it.
-    refusals.written(&Added::new());
-    assert_eq!(refusals.why("b"), Some("not 7777"));
-    assert_eq!(refusals.why("a"), None);
-    refusals.written(&added(&[("b", &[7777])]));
-    assert!(!refusals.is_empty(secs(12)));
-    assert!(refusals.is_empty(secs(70)));
+    assert_eq!(
+        (why(&refusals, "a", &[7777]), refusals.retry_in(secs(10))),
+        (None, None)
+    );
+    // Who comes now has not been refused.
+    let with_d = [all.as_slice(), &[adding("d", &[83])]].concat();
+    assert_eq!(next(&refusals, &with_d, 10), "d");
+    refusals.written(&with_d[3..]);
+    assert_eq!(next(&refusals, &all, 10), "a");
+    refusals.refused(&all[..1], "not 7777", secs(10), pause);
+    assert_eq!(next(&refusals, &all, 10), "b");
+    refusals.written(&all[1..2]);
+    assert_eq!(next(&refusals, &all[..1], 10), "");
+    // Also when it is due.
+    let pending = [all[0].clone(), all[2].clone()];
+    assert_eq!(next(&refusals, &pending, 11), "c");
+    refusals.written(&all[2..]);
+    assert_eq!(next(&refusals, &all[..1], 11), "a");
+    assert_eq!(why(&refusals, "a", &[7777]).as_deref(), Some("not 7777"));
+    refusals.written(&all[..1]);
+    assert!(refusals.is_empty());
 }
 
 #[test]
-fn shr_3_refused_ports_are_tried_again_with_a_back_off() {
+fn shr_3_refused_ports_are_tried_again_by_themselves_with_a_back_off() {
     let mut refusals = Refusals::default();
-    let one = added(&[("b", &[7777])]);
-    let mut now = secs(0);
-    for pause in [1, 2, 4, 8, 16, 32, 60, 60] {
-        refusals.refused(&one, "no", now);
-        assert_eq!(refusals.retry_in(now), Some(secs(pause)));
-        assert!(refusals.leaves_out("b", &ports(&[7777]), now));
-        now += secs(pause);
-        assert_eq!(refusals.retry_in(now), None);
-        assert!(!refusals.leaves_out("b", &ports(&[7777]), now));
+    let one = [adding("b", &[7777])];
+    // Together with what else was to change.
+    refusals.refused(&one, "no", secs(0), pause);
+    assert_eq!(next(&refusals, &one, 0), "b");
+    let mut now = 0;
+    for pause_of in [1, 2, 4, 8, 16, 32, 60, 60] {
+        refusals.refused(&one, "no", secs(now), pause);
+        assert_eq!(refusals.retry_in(secs(now)), Some(secs(pause_of)));
+        assert_eq!(next(&refusals, &one, now), "");
+        now += pause_of;
+        assert_eq!(refusals.retry_in(secs(now)), None);
+        assert_eq!(next(&refusals, &one, now), "b");
         // It is told so all the time.
-        assert_eq!(refusals.why("b"), Some("no"));
+        let why = refusals.why("b", "u-b", &served(&[7777, 81]));
+        assert_eq!(why, Some("no"));
     }
-    refusals.refused(&added(&[("b", &[7778])]), "no", now);
-    assert_eq!(refusals.retry_in(now), Some(secs(1)));
+    // Of two that are due the one that has waited longer.
+    let two = [adding("a", &[6666]), adding("b", &[7777])];
+    refusals.refused(&two[1..], "no", secs(now), pause);
+    let long = now + 100;
+    refusals.refused(&two[..1], "no", secs(long), pause);
+    refusals.refused(&two[..1], "no", secs(long), pause);
+    assert_eq!(next(&refusals, &two, long + 60), "b");
 }
 
 #[test]
-fn shr_3_a_service_that_is_refused_as_it_is_concerns_all() {
+fn shr_3_a_refusal_is_of_these_ports_of_this_load_balancer() {
+    let mut refusals = Refusals::default();
+    let b = adding("b", &[81, 7777]);
+    for _ in 0..2 {
+        refusals.refused(std::slice::from_ref(&b), "no", secs(0), pause);
+    }
+    let other_uid = Adding {
+        uid: "later".to_owned(),
+        ..b.clone()
+    };
+    let mut other_target = b.clone();
+    other_target.ports[0].target = IntOrString::Int(9090);
+    for other in [adding("b", &[81, 82]), other_uid, other_target] {
+        assert_eq!(next(&refusals, &[other], 0), "b");
+    }
+    let why = |uid: &str, lacks: &[u16]| refusals.why("b", uid, &served(lacks));
+    assert_eq!(why("u-b", &[81, 82, 7777]), Some("no"));
+    // It wants another one by now, or has one of them, or is a later one of the name.
+    assert_eq!(why("u-b", &[81, 82]), None);
+    assert_eq!(why("u-b", &[]), None);
+    assert_eq!(why("later", &[81, 7777]), None);
+    refusals.retain(|name| name != "b");
+    assert!(refusals.is_empty());
+}
+
+#[test]
+fn shr_3_what_changes_besides_new_ports_is_refused_by_itself() {
     let mut refusals = Refusals::default();
     let long = "\u{e4}".repeat(1_000);
-    refusals.refused(&Added::new(), &long, secs(0));
-    assert_eq!(refusals.why("a"), Some(&*"\u{e4}".repeat(256)));
-    refusals.written(&Added::new());
-    assert_eq!(refusals.why("a"), None);
-    assert!(refusals.is_empty(secs(0)));
+    let reason = "\u{e4}".repeat(256);
+    assert!(refusals.may_write_rest(secs(0)));
+    refusals.refused(&[], &long, secs(0), pause);
+    assert_eq!(refusals.why_rest(), Some(&*reason));
+    // That concerns all who wait for a port, and nobody else.
+    assert_eq!(refusals.why("a", "u-a", &served(&[81])), Some(&*reason));
+    assert_eq!(refusals.why("a", "u-a", &[]), None);
+    assert_eq!(refusals.retry_in(secs(0)), Some(secs(1)));
+    assert!(!refusals.may_write_rest(secs(0)) && refusals.may_write_rest(secs(1)));
+    refusals.refused(&[], &long, secs(1), pause);
+    assert_eq!(refusals.retry_in(secs(1)), Some(secs(2)));
+    let mut done = refusals.clone();
+    done.rest_is_written();
+    refusals.written(&[]);
+    assert!(refusals.is_empty() && done.is_empty());
 }

@@ -7,7 +7,7 @@ use crate::cached::Lb;
 use crate::sharing::snapshot::tests::{annotations, object, record};
 
 /// One of VM type with listeners on these ports, made in this second.
-fn lb(name: &str, primary: Option<&str>, second: u8, ports: &[u16]) -> Lb {
+pub(in crate::sharing) fn lb(name: &str, primary: Option<&str>, second: u8, ports: &[u16]) -> Lb {
     let listeners: Vec<Value> = ports
         .iter()
         .map(|port| json!({"name": format!("own{port}"), "port": port, "protocol": "TCP", "backendPort": 8080}))
@@ -22,7 +22,7 @@ fn lb(name: &str, primary: Option<&str>, second: u8, ports: &[u16]) -> Lb {
     })))
 }
 
-fn slice(of: &str, names: &[&str]) -> EndpointSlice {
+pub(in crate::sharing) fn slice(of: &str, names: &[&str]) -> EndpointSlice {
     let ports: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
     object(json!({
         "metadata": {"labels": { keys::LABEL_SERVICE_NAME: of }},
@@ -30,7 +30,7 @@ fn slice(of: &str, names: &[&str]) -> EndpointSlice {
     }))
 }
 
-fn service(owners: &[&str], ports: &[(u16, &str)]) -> Service {
+pub(in crate::sharing) fn service(owners: &[&str], ports: &[(u16, &str)]) -> Service {
     let owners: Vec<Value> = owners
         .iter()
         .map(|name| json!({"apiVersion": harvester_lb_api::API_VERSION, "kind": "LoadBalancer", "name": name, "uid": format!("u-{name}")}))
@@ -88,9 +88,11 @@ fn say_with(
             uid: "u-web".to_owned(),
             ..Part::default()
         };
-        (part, ports.iter().map(port).collect())
+        let ports: Vec<DesiredPort> = ports.iter().map(port).collect();
+        (part, ports)
     });
-    let (owners, ports) = assemble(primary, &Others::of(&snapshot, false), service);
+    let primary = primary.as_ref().map(|(part, ports)| (part, &**ports));
+    let (owners, ports) = assemble(primary, &Others::of(&snapshot, false), service, |_| true);
     let owners: Vec<String> = owners.into_iter().map(|(name, _)| name).collect();
     let ports: Vec<String> = ports
         .into_iter()

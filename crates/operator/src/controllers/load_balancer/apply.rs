@@ -9,7 +9,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, CachedService, Lb};
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::step::Probes;
-use harvester_lb_core::plan::{Guard, Kind, OnFailure, Plan, Step, View, Write};
+use harvester_lb_core::plan::{Guard, Guarded, Kind, OnFailure, Plan, Step, View, Write};
 use harvester_lb_object::Key;
 use harvester_lb_prober::GroupId;
 use k8s_openapi::api::core::v1::Service;
@@ -34,8 +34,10 @@ pub struct Outcome {
     pub taken: Option<Kind>,
     /// The Service as a step has written it; the store may have a newer copy by now.
     pub service: Option<Arc<CachedService>>,
-    /// The object whose write was refused, and why.
-    pub refused: Option<(Kind, Box<str>)>,
+    /// Why a write was refused.
+    pub refused: Option<Box<str>>,
+    /// The write of a Service that load balancers share was refused, and the load balancer is queued, to write less of it (SHR-3).
+    pub is_repeated: bool,
     /// The error of a write that does not prevent the status.
     pub error: Option<WriteError>,
 }
@@ -68,14 +70,14 @@ pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Ou
         match (applied, plan.on_failure) {
             (Ok(()), _) if outcome.taken.is_some() => break,
             (Ok(()), _) => {}
+            (Err(WriteError::Refused(why)), _) if is_repeated(ctx, view, plan, guarded, &why) => {
+                outcome.is_repeated = true;
+                break;
+            }
             (Err(WriteError::Refused(why)), OnFailure::ReportRefusal)
                 if !matches!(guarded.step, Step::Commit(_)) =>
             {
-                let kind = match guarded.step {
-                    Step::Service(_) => Kind::Service,
-                    _ => Kind::EndpointSlice,
-                };
-                outcome.refused = Some((kind, why.into()));
+                outcome.refused = Some(why.into());
                 break;
             }
             (Err(error), OnFailure::Report) => {
@@ -89,8 +91,37 @@ pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Ou
         for offer in offers {
             offer.done();
         }
+        let has_step = plan.steps.iter().any(|it| writes_service(&it.step));
+        if plan.adding.is_some() && !has_step {
+            ctx.index.service_settled(view.objects.key);
+        }
     }
     Ok(outcome)
+}
+
+/// Whether a step writes the Service, and does not delete it.
+const fn writes_service(step: &Step) -> bool {
+    matches!(step, Step::Service(Write::Create(_) | Write::Patch(..)))
+}
+
+/// Whether the API server has refused the Service of load balancers that share it, and less of it is to be written (SHR-3).
+fn is_repeated(
+    ctx: &Context,
+    view: &View<'_>,
+    plan: &Plan<'_>,
+    guarded: &Guarded,
+    why: &str,
+) -> bool {
+    let Some(adding) = plan
+        .adding
+        .as_ref()
+        .filter(|_| writes_service(&guarded.step))
+    else {
+        return false;
+    };
+    let pause = |refusals| ctx.timings.backoff().delay(refusals, 1.0);
+    let group = view.objects.key;
+    ctx.index.service_refused(group, adding, why, pause)
 }
 
 /// Checks guards by live reads and by what this process is about to write, in their order. `offers`: what is offered until all steps are done.
@@ -177,13 +208,11 @@ async fn step(
         }
         Step::Service(Write::Create(service)) => {
             let created = ctx.client.create(key, &**service).await;
-            note_refusal(ctx, key, plan, &created);
-            keep_written(ctx, key, created, outcome)?;
+            keep_written(ctx, key, plan, created, outcome)?;
         }
         Step::Service(Write::Patch(from, patch)) => {
             let patched = ctx.client.patch(key, from, patch.clone()).await;
-            note_refusal(ctx, key, plan, &patched);
-            keep_written(ctx, key, patched, outcome)?;
+            keep_written(ctx, key, plan, patched, outcome)?;
         }
     }
     Ok(())
@@ -274,25 +303,20 @@ async fn adopt_slice(ctx: &Context, key: &Key, why: String) -> Result<bool, Writ
     Err(WriteError::AlreadyExists(why))
 }
 
-/// Notes what is refused of a Service that load balancers share (SHR-3).
-fn note_refusal(ctx: &Context, key: &Key, plan: &Plan<'_>, answer: &Result<Service, WriteError>) {
-    match answer {
-        Ok(_) => ctx.index.service_written(key, &plan.adding, None),
-        Err(WriteError::Refused(why)) => ctx.index.service_written(key, &plan.adding, Some(why)),
-        Err(_) => {}
-    }
-}
-
 /// Handles the answer to a write of the Service: keeps what was written, or learns that it has another owner.
 fn keep_written(
     ctx: &Context,
     key: &Key,
+    plan: &Plan<'_>,
     answer: Result<Service, WriteError>,
     outcome: &mut Outcome,
 ) -> Result<(), WriteError> {
     match answer {
         Ok(object) => {
             outcome.service = cached::service(Ok(object)).map(Arc::new);
+            if let Some(added) = &plan.adding {
+                ctx.index.service_written(key, added);
+            }
             Ok(())
         }
         Err(error) if error.is_stale() => {

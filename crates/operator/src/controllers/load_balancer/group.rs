@@ -215,6 +215,7 @@ pub fn sharing<'a>(
         names,
         now,
         contested,
+        refused: snapshot.and_then(|it| it.refusal(&key.name).map(Into::into)),
     })))
 }
 

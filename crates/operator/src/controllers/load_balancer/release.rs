@@ -42,7 +42,9 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
         }
         let stored = Stored::of(ctx, key);
         let objects = stored.objects(key);
-        let Some(cleanup) = plan::cleanup(left, &objects) else {
+        let mut owners = objects.other_owners().into_iter();
+        let is_awaited = owners.any(|it| standing::named_by_slice(ctx, &it).as_ref() == Some(key));
+        let Some(cleanup) = plan::cleanup(left, &objects, is_awaited) else {
             ctx.index.withdraw(key);
             return Ok(Requeue::AwaitChange);
         };
@@ -85,13 +87,19 @@ pub async fn deleted_lb(ctx: &Context, key: &Key) -> Result<Requeue, WriteError>
 /// them so (SHR-5).
 ///
 /// # Errors
-/// `Conflict` if one has changed; the store has it.
+/// `Conflict` if one has changed, or shares it; the store has it.
 async fn ensure_none_joined(ctx: &Context, key: &Key) -> Result<(), WriteError> {
     let Some(group) = Group::of(ctx, key) else {
         return Ok(());
     };
     for lb in group.lbs() {
         live::ensure_caught_up(ctx, &meta::key(&lb.metadata), lb).await?;
+    }
+    // What was read just now may share it after all.
+    if Group::of(ctx, key).is_some_and(|it| it.has_holder()) {
+        return Err(WriteError::Conflict(format!(
+            "others share the address of {key}"
+        )));
     }
     Ok(())
 }

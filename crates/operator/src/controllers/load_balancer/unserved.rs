@@ -212,7 +212,7 @@ async fn end_earlier_service(
         deleted: None,
         bound: left,
     };
-    if let Some(cleanup) = plan::cleanup(left, &objects) {
+    if let Some(cleanup) = plan::cleanup(left, &objects, false) {
         // From an old copy: it may be valid by now, and about to take the Service over.
         live::ensure_unchanged(ctx, key, lb).await?;
         apply::apply(ctx, &View::of(lb, objects), &cleanup.plan).await?;

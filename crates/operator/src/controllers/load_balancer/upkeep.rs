@@ -37,13 +37,15 @@ pub fn wake(ctx: &Context, group: &Group) {
     let named = service::named_ports(&snapshot);
     for (party, ports) in snapshot.parties() {
         let lb = party.lb.as_valid();
-        let waits = lb.is_some_and(telling::may_wait_for_ports);
+        let waits = lb.is_some_and(|it| telling::may_wait_for_ports(it, &snapshot.key.name));
         let has_none = lb.and_then(status::allocated).is_none();
-        let is_ready = ports.is_some_and(|it| service::carries(snapshot.service, party.slice, it))
-            || (has_none && snapshot.record.is_some() && !snapshot.is_unnamed);
         let name = party.lb.meta().name.as_deref().unwrap_or_default();
-        let role = snapshot.roles.get(name);
         let refused = snapshot.refusal(name);
+        let is_carried =
+            || ports.is_some_and(|it| service::carries(snapshot.service, party.slice, it));
+        let is_ready = (refused.is_none() && is_carried())
+            || (has_none && snapshot.record.is_some() && !snapshot.is_unnamed);
+        let role = snapshot.roles.get(name);
         let is_told_otherwise =
             lb.is_some_and(|lb| telling::is_told_otherwise(lb, &snapshot.key.name, refused));
         // The reconcile of the primary is this one.

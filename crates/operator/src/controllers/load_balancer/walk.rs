@@ -131,9 +131,11 @@ impl Walk<'_> {
         let Self { ctx, key, .. } = *self;
         let newest = outcome.committed.as_ref().unwrap_or(view.lb);
         let view = View { lb: newest, ..view };
-        let is_for_others = !plan.adding.is_empty() && self.is_refused_for_others(&view, &outcome);
-        let refused = outcome.refused.as_ref().filter(|_| !is_for_others);
-        let refused = refused.map(|(_, why)| &**why);
+        if outcome.is_repeated {
+            // The next plan says what is refused.
+            return Ok(Requeue::AwaitChange);
+        }
+        let refused = outcome.refused.as_deref();
         let is_refused = refused.is_some();
         let (service, recreate_in) = self
             .service(newest, plan.service, &outcome, is_refused)
@@ -149,7 +151,6 @@ impl Walk<'_> {
         let extra_records = std::mem::take(&mut plan.extra_records);
         let conclusion = plan.conclude(&view, &applied);
         let next = match conclusion.next {
-            _ if is_for_others => Requeue::Backoff,
             Next::Again(why) => return Err(WriteError::Conflict(why)),
             Next::AwaitChange => Requeue::AwaitChange,
             Next::Resync => Requeue::Resync,
@@ -166,7 +167,7 @@ impl Walk<'_> {
             }
             None => newest,
         };
-        if conclusion.status.is_some() && self.has_ports_by_now(written) {
+        if conclusion.status.is_some() && self.is_outdated(&view.sharing, written) {
             ctx.index.queues.lbs.add(key.clone());
         }
         release::release_extra_records(ctx, key, written, extra_records).await?;
@@ -211,34 +212,25 @@ impl Walk<'_> {
         }
     }
 
-    /// SHR-3: whether the API server refuses the Service of a primary that has its own ports, of a plan that adds those of others. They are
-    /// told, and the primary is served as before.
-    fn is_refused_for_others(&self, view: &View<'_>, outcome: &Outcome) -> bool {
-        let (Some((Kind::Service, _)), Sharing::Primary(_), Some(vm)) =
-            (&outcome.refused, &view.sharing, self.vm())
-        else {
+    /// Whether what the status of a secondary says of its ports on the Service of the group is outdated: who wrote that Service, or was
+    /// refused to, may have looked at the status before it said so (SHR-3).
+    fn is_outdated(&self, sharing: &Sharing<'_>, written: &LoadBalancer) -> bool {
+        let Self { ctx, key, of, .. } = *self;
+        let (Sharing::Secondary(with), Some(vm)) = (sharing, self.vm()) else {
             return false;
         };
-        let Self { ctx, key, .. } = *self;
-        let stores = &ctx.index.stores;
-        let (service, slice) = (stores.services.get(key), stores.slices.get(key));
-        let service = service.as_ref().map(|service| &***service);
-        service::carries_all(service, slice.as_deref(), &vm.ports)
-    }
-
-    /// Whether a secondary whose status says that it waits for the ports of the Service has them: who wrote that Service may have looked
-    /// at the status before it said so.
-    fn has_ports_by_now(&self, lb: &LoadBalancer) -> bool {
-        let Some(vm) = self.vm().filter(|_| self.of != self.key) else {
+        let waits = telling::may_wait_for_ports(written, &of.name);
+        if !waits && !ctx.index.has_refusals(of) {
+            return false;
+        }
+        let group = Group::of(ctx, of);
+        let Some(snapshot) = group.as_ref().map(Group::snapshot) else {
             return false;
         };
-        let stores = &self.ctx.index.stores;
-        telling::may_wait_for_ports(lb)
-            && service::carries(
-                stores.services.get(self.of).as_ref().map(|it| &***it),
-                stores.slices.get(self.key).as_deref(),
-                &vm.ports,
-            )
+        let refused = snapshot.refusal(&key.name);
+        let slice = ctx.index.stores.slices.get(key);
+        let is_carried = || service::carries(snapshot.service, slice.as_deref(), &vm.ports);
+        refused != with.refused.as_deref() || (refused.is_none() && waits && is_carried())
     }
 }
 
