@@ -2,6 +2,7 @@
 
 pub mod definitions;
 pub mod filter;
+pub mod host;
 pub mod operator;
 
 use std::net::Ipv4Addr;

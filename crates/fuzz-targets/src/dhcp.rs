@@ -19,6 +19,8 @@ use crate::common::NOW;
 
 const INTERFACE: HardwareAddress = HardwareAddress([2, 0, 0, 0, 0, 1]);
 const HOST: HardwareAddress = HardwareAddress([2, 0, 0, 0, 0, 5]);
+/// One that both clients may have.
+const CHOSEN: HardwareAddress = HardwareAddress([2, 0, 0, 0, 0, 6]);
 const UIDS: [&str; 2] = ["3f0c9a52-6d0e-4b59-9a51-0c3a1d2e4f60", "b"];
 /// Addresses: two of each server, and some that no host can have.
 const ADDRESSES: [[u8; 4]; 6] = [
@@ -134,7 +136,12 @@ impl World {
             8 => {
                 let arp = Arp {
                     kind: *input.choose(&[ArpKind::Request, ArpKind::Reply])?,
-                    sender: *input.choose(&[HOST, HOST, INTERFACE])?,
+                    sender: *input.choose(&[
+                        HOST,
+                        Identity::new(&uid, None).hardware,
+                        CHOSEN,
+                        INTERFACE,
+                    ])?,
                     sender_address: address(input)?,
                     target: HardwareAddress::ZERO,
                     target_address: address(input)?,
@@ -171,7 +178,7 @@ impl World {
             };
             self.records.insert(uid.clone(), lease);
         }
-        let identity = Identity::new(uid, None);
+        let identity = Identity::new(uid, input.ratio(1, 3)?.then_some(CHOSEN));
         let record = self.records.get(uid).copied();
         let client = Client::new(identity, record, None, input.arbitrary()?, self.now());
         self.table.insert(uid.clone(), client, 0).unwrap();
@@ -187,13 +194,15 @@ impl World {
 
     /// A reply that fits, or nearly: any byte of it may be changed.
     fn reply(&mut self, uid: &Uid, input: &mut Unstructured<'_>) -> Result<()> {
-        let xid = self.table.client(uid).and_then(Client::xid);
+        let client = self.table.client(uid);
+        let identity = client.map_or_else(|| Identity::new(uid, None), |it| *it.identity());
+        let xid = client.and_then(Client::xid);
         let mut message = vec![2, 1, 6, 0];
         message.extend(xid.unwrap_or(1).to_be_bytes());
         message.extend([0; 8]);
         message.extend(address(input)?.octets());
         message.resize(28, 0);
-        message.extend(Identity::new(uid, None).hardware.0);
+        message.extend(identity.hardware.0);
         message.resize(236, 0);
         message.extend([99, 130, 83, 99, 53, 1, *input.choose(&[2, 5, 6])?, 54, 4]);
         message.extend(input.choose(&ADDRESSES[2..])?);

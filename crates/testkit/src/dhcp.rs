@@ -17,7 +17,7 @@ use crate::test_cluster::TestCluster;
 
 const START: Duration = Duration::from_secs(20);
 
-/// A running DHCP server, authoritative for the LAN; one of a program at a time. Dropping it kills it.
+/// A running DHCP server, authoritative for the LAN unless said otherwise; one of a program at a time. Dropping it kills it.
 #[derive(Debug)]
 pub struct Dhcp {
     process: Arc<Process>,
@@ -64,6 +64,27 @@ impl Dhcp {
         last: Ipv4Addr,
         flags: &[&str],
     ) -> anyhow::Result<Self> {
+        let flags = [flags, &["--dhcp-authoritative"]].concat();
+        Self::dnsmasq_of(cluster, netns, first, last, &flags).await
+    }
+
+    /// dnsmasq in `gw` as it is without a setting: not authoritative. It says nothing to a client whose lease it does not know.
+    pub async fn dnsmasq_not_authoritative(
+        cluster: &TestCluster,
+        first: Ipv4Addr,
+        last: Ipv4Addr,
+        flags: &[&str],
+    ) -> anyhow::Result<Self> {
+        Self::dnsmasq_of(cluster, "gw", first, last, flags).await
+    }
+
+    async fn dnsmasq_of(
+        cluster: &TestCluster,
+        netns: &'static str,
+        first: Ipv4Addr,
+        last: Ipv4Addr,
+        flags: &[&str],
+    ) -> anyhow::Result<Self> {
         let leases = cluster.folder().join("dnsmasq.leases");
         let args = [
             "--conf-file=/dev/null",
@@ -74,7 +95,6 @@ impl Dhcp {
             "--except-interface=lo",
             &format!("--dhcp-range={first},{last},255.255.255.0,2m"),
             &format!("--dhcp-option=3,{GATEWAY}"),
-            "--dhcp-authoritative",
             &format!("--dhcp-leasefile={}", leases.display()),
             "--pid-file=",
             // No group: a user namespace that was created without root cannot change groups.

@@ -12,6 +12,7 @@ use harvester_lb_testkit::{GATEWAY, Process, consistently, eventually, lan};
 use kube::api::PostParams;
 use serde_json::json;
 
+use harvester_lb_e2e::leases::host;
 use harvester_lb_e2e::leases::{
     NODE, SERVERS, address, bound, counter, delete, dnsmasq, dnsmasq_with, given_back, held, kea,
     lease, leased, leased_spec, no_record, phase, record_name, record_until, serve, server_of, set,
@@ -247,7 +248,8 @@ pub async fn dhc_5_an_address_that_a_host_has(world: Arc<World>) -> anyhow::Resu
     Ok(())
 }
 
-/// Somebody chose the hardware address of a host, for which the server has a reservation: its lease must not end.
+/// Somebody chose the hardware address of a host, for which the server has a reservation: its lease must neither end nor become that of
+/// the load balancer.
 pub async fn dhc_5_the_lease_of_a_host_with_the_same_hardware_address_is_not_declined(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
@@ -256,17 +258,10 @@ pub async fn dhc_5_the_lease_of_a_host_with_the_same_hardware_address_is_not_dec
         set(&world, &namespace).await?;
         let address = |verb| format!("address {verb} 192.168.100.{last}/24 dev eth0");
         world.cluster.ip(host, &address("add"))?;
-        let link = world
-            .cluster
-            .netns(host)?
-            .output("ip", &["-o", "link", "show", "dev", "eth0"])?;
-        let mut words = link.split_whitespace();
-        let hardware = words
-            .find(|it| *it == "link/ether")
-            .and_then(|_| words.next());
-        let hardware = hardware.context("no hardware address")?;
+        let hardware = host::hardware(&world, host)?;
         let reservation = format!("--dhcp-host={hardware},192.168.100.{last}");
         let server = dnsmasq_with(&world, &(last..=last), &[&reservation]).await?;
+        host::lease(&world, host, &server, lan(last)).await?;
         // The servers of a test cluster write into one log.
         let earlier = server.process().log().len();
         let process = start(&world, "builtin").await?;
@@ -281,10 +276,12 @@ pub async fn dhc_5_the_lease_of_a_host_with_the_same_hardware_address_is_not_dec
         no_record(&world, &lb).await?;
         let log = server.process().log();
         let log = log.get(earlier..).unwrap_or_default();
-        ensure!(log.contains("DHCPACK"), "{log}");
-        for sent in ["DHCPDECLINE", "DHCPRELEASE"] {
+        ensure!(log.contains("DHCPOFFER"), "{log}");
+        for sent in ["DHCPREQUEST", "DHCPDECLINE", "DHCPRELEASE"] {
             ensure!(!log.contains(sent), "{sent}");
         }
+        let is_left = host::has_lease(&server, &hardware, lan(last));
+        ensure!(is_left, "{}", server.leases());
         world.cluster.ip(host, &address("del"))?;
         process.kill9()?;
     }

@@ -43,6 +43,7 @@ use refused::dhc_3_the_service_ends_when_the_server_refuses_the_renewal;
 use servers::{
     dhc_1_a_reservation_by_hardware_address, dhc_2_another_server_ends_no_lease,
     dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server,
+    dhc_5_the_lease_of_a_twin_is_renewed_again_and_again,
 };
 use versions::ipa_9_the_version_before_leads_in_turn;
 
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         dhc_5_an_address_that_a_host_has,
         dhc_5_an_address_that_a_pool_holds,
         dhc_5_the_lease_of_a_host_with_the_same_hardware_address_is_not_declined,
+        dhc_5_the_lease_of_a_twin_is_renewed_again_and_again,
         dhc_6_no_discover_while_kube_vip_has_a_client,
         dhc_6_kube_vip_takes_over,
         dhc_1_a_lease_on_another_network_of_the_hosts,

@@ -12,8 +12,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use harvester_lb_e2e::leases::{
-    LIFETIME, NODE, SERVERS, address, bound, clients, delete, dnsmasq_with, given_back, held,
-    in_state, kinds, lasting, lease, leased, leased_spec, no_record, phase, record_name,
+    LIFETIME, NODE, SERVERS, address, bound, clients, confirmed, delete, dnsmasq_with, given_back,
+    held, in_state, kinds, lasting, lease, leased, leased_spec, no_record, phase, record_name,
     record_until, set, start,
 };
 
@@ -150,6 +150,48 @@ pub async fn dhc_2_another_server_ends_no_lease(world: Arc<World>) -> anyhow::Re
         given_back(&server, *address).await?;
     }
     ensure!(held(&second, &others).is_empty(), "{}", second.leases());
+    process.kill9()
+}
+
+/// DHC-5: dnsmasq with a reservation, and two load balancers with its hardware address. It gives the lease to the one that asks last, and
+/// then, as it is not authoritative, says nothing to the renewals of the other one.
+pub async fn dhc_5_the_lease_of_a_twin_is_renewed_again_and_again(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    set(&world, "twin-a").await?;
+    world.namespace("twin-b").await?;
+    let process = start(&world, "builtin").await?;
+    let host = format!("--dhcp-host={RESERVED},192.168.100.238");
+    let flags = [&*host, "--dhcp-option=58,4", "--dhcp-option=59,6"];
+    let (first, last) = (lan(206), lan(207));
+    let server = Dhcp::dnsmasq_not_authoritative(&world.cluster, first, last, &flags).await?;
+    let annotations = json!({"loadbalancer.harvesterhci.io/dhcp-hardware-address": RESERVED});
+    let meta = |ns| json!({"namespace": ns, "name": ns, "annotations": annotations});
+    let had = world.lb_with(meta("twin-a"), leased_spec()).await?;
+    let mut record = phase(&world, &had, Phase::Bound).await?;
+    ensure!(address(&record)? == lan(238), "{:?}", record.spec);
+    let other = world.lb_with(meta("twin-b"), leased_spec()).await?;
+    let text = "load balancer twin-a/twin-a, which has the same hardware address";
+    world
+        .event("twin-b", "LoadBalancer", "twin-b", text)
+        .await?;
+    // The other one asks again after 10 s.
+    for _ in 0..4 {
+        confirmed(&world, &had, &record).await?;
+        record = phase(&world, &had, Phase::Bound).await?;
+    }
+    phase(&world, &other, Phase::Pending).await?;
+    let leases = server.leases();
+    ensure!(leases.contains(&lease(&record).client_id), "{leases}");
+    let events = world.events("twin-a", "LoadBalancer", "twin-a").await?;
+    ensure!(events.len() == 1, "{events:?}");
+    // Then it is free.
+    delete(&world, &had).await?;
+    no_record(&world, &had).await?;
+    ensure!(bound(&world, &other).await? == lan(238));
+    delete(&world, &other).await?;
+    no_record(&world, &other).await?;
+    given_back(&server, lan(238)).await?;
     process.kill9()
 }
 

@@ -76,28 +76,34 @@ pub fn of_client(event: &Event, has_lease: bool, holder: Option<&Holder>) -> Opt
                 "the lease of {address} has expired, because no DHCP server has renewed it; the address is not served any more, asking for another one"
             ),
         ),
-        Event::Declined { address, conflict } => warning(
-            LEASE_DECLINED,
-            match known_as(*conflict, holder) {
-                Conflict::Host => format!(
-                    "{address} is in use by another host, which answers ARP; declined, asking for another address"
-                ),
+        Event::Declined {
+            address,
+            conflict,
+            is_offer,
+        } => {
+            let then = if *is_offer {
+                "not asked for, asking again"
+            } else {
+                "declined, asking for another address"
+            };
+            let text = match known_as(*conflict, holder) {
+                Conflict::Host => {
+                    format!("{address} is in use by another host, which answers ARP; {then}")
+                }
                 Conflict::TwinHost => format!(
                     "{address} is in use by another host with the same hardware address, and the DHCP server takes the two for one client; asking again. Give the load balancer another annotation dhcp-hardware-address"
                 ),
                 Conflict::Pool => format!(
-                    "{address} is allocated by a pool; declined, asking for another address. Keep the ranges of DHCP server and pools disjoint"
+                    "{address} is allocated by a pool; {then}. Keep the ranges of DHCP server and pools disjoint"
                 ),
-                Conflict::Lease => format!(
-                    "{address} is leased by {}; declined, asking for another address",
-                    lb_of(holder)
-                ),
+                Conflict::Lease => format!("{address} is leased by {}; {then}", lb_of(holder)),
                 Conflict::Twin => format!(
                     "{address} is leased by {}, which has the same hardware address, and the DHCP server takes the two for one client; asking again. Give them different annotations dhcp-hardware-address",
                     lb_of(holder)
                 ),
-            },
-        ),
+            };
+            warning(LEASE_DECLINED, text)
+        }
     })
 }
 

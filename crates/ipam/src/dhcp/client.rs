@@ -3,10 +3,10 @@
 //!
 //! | state | waits for | then |
 //! |---|---|---|
-//! | Init | a pause: 10 s after a DECLINE, longer after several, 64 s after the address of a twin, the back-off after a NAK without a lease | DISCOVER |
-//! | Selecting | an OFFER: the first one, or for one second that of the address asked for, or of another server than the one whose last offer led to nothing | REQUEST with options 50, 54 |
+//! | Init | a pause: 10 s after an address that somebody else has, longer after several, the back-off after a NAK without a lease | DISCOVER |
+//! | Selecting | an OFFER: the first one, or for one second that of the address asked for, or of another server than the one whose last offer led to nothing | an ARP probe if its hardware address was chosen, then a REQUEST with options 50, 54 |
 //! | Requesting | the ACK of the server chosen; after 4 REQUESTs it starts over | an ARP probe |
-//! | Checking | one second for an answer to the probe, which is repeated until one was sent; or that the address is its own | DECLINE, or bound |
+//! | Checking | one second for an answer to the probe, which is repeated until one was sent; or that the address is its own | a pause, after a DECLINE if the address was acknowledged; or REQUEST, or bound |
 //! | Rebooting | an ACK of the server of the recorded lease; after 4 REQUESTs it goes on with that | bound |
 //! | Bound | T1 | REQUEST with option 50 |
 //! | Renewing | an ACK of the server of the lease; repeats until T2 | bound |
@@ -22,6 +22,8 @@
 //!   RELEASE would go there, and the lease would stay on its server. From T2 on any server counts, as in RFC 2131.
 //! - An address that a host with the client's own hardware address has is not declined, since that host has leased it
 //!   ([`Conflict::TwinHost`]).
+//! - A client whose hardware address was chosen (DHC-1) probes an address before it asks for it, and asks for none that somebody has. A
+//!   server that takes clients with one hardware address for one would give it the lease of the other one, which that could not renew.
 //! - An ACK for another address than the one requested is ignored: a server that wants the client to move sends a NAK. The
 //!   client goes on asking until T2 and the expiry.
 //! - There is no ARP probe (DHC-5) of an address that kube-vip announces for this very load balancer, or did a moment ago: kube-vip
@@ -41,13 +43,13 @@ mod state;
 use core::time::Duration;
 use std::net::Ipv4Addr;
 
-use self::state::{Exchange, Held, State};
+use self::state::{Checked, Exchange, Held, Offer, State};
 use super::clock::Now;
 use super::identity::Identity;
 use super::lease::{Deadlines, Lease, LeaseTimes};
 use super::output::{Conflict, Event, Input, Loss, Output};
 use super::random::Random;
-use super::timing::{CLOCK_TOLERANCE, DECLINE_WAIT, REBOOT_SPREAD, TWIN_WAIT, back_off};
+use super::timing::{CLOCK_TOLERANCE, DECLINE_WAIT, REBOOT_SPREAD, back_off};
 
 pub use self::state::StateName;
 
@@ -63,8 +65,8 @@ pub struct Client {
     wanted: Option<Ipv4Addr>,
     /// NAKs of offered addresses since the last lease.
     refusals: u32,
-    /// Addresses that were declined since the last lease.
-    declines: u32,
+    /// Addresses that somebody else had, since the last lease.
+    conflicts: u32,
     /// The server whose last offer led to no lease: it refused the address, did not acknowledge it, or somebody else had it. Of two
     /// servers on one network the other one may do better.
     failed: Option<Ipv4Addr>,
@@ -94,7 +96,7 @@ impl Client {
             held,
             wanted: record.map(|lease| lease.address).or(wanted),
             refusals: 0,
-            declines: 0,
+            conflicts: 0,
             failed: None,
             wakeup: None,
         }
@@ -123,7 +125,7 @@ impl Client {
     /// The address whose ARP packets matter at the moment (DHC-5).
     pub const fn probed(&self) -> Option<Ipv4Addr> {
         match &self.state {
-            State::Checking { grant, .. } => Some(grant.lease.address),
+            State::Checking { checked, .. } => Some(checked.offer().address),
             _ => None,
         }
     }
@@ -167,11 +169,11 @@ impl Client {
                 }
             }
             Input::Own(address) => {
-                if let State::Checking { grant, .. } = self.state
-                    && grant.lease.address == address
-                    && !grant.is_over(now)
+                if let State::Checking { checked, .. } = self.state
+                    && checked.offer().address == address
+                    && !checked.is_over(now)
                 {
-                    self.hold(grant.recorded(now), out);
+                    self.go_on(checked, now, out);
                 }
             }
             Input::Held(address, conflict) => self.conflict(address, conflict, now, out),
@@ -259,7 +261,7 @@ impl Client {
         self.held = Some(held);
         self.wanted = Some(lease.address);
         self.refusals = 0;
-        self.declines = 0;
+        self.conflicts = 0;
         self.failed = None;
         self.state = State::Bound;
         out.push(Output::Record(lease));
@@ -270,29 +272,31 @@ impl Client {
         }));
     }
 
-    /// DHC-5: declines an acknowledged address that somebody else has, and waits.
+    /// DHC-5: declines an acknowledged address that somebody else has, and waits. For one that was only offered nothing is sent: of a client
+    /// whose hardware address was chosen, a REQUEST would end the lease that the server has for who has that address too.
     fn conflict(&mut self, address: Ipv4Addr, conflict: Conflict, now: Now, out: &mut Vec<Output>) {
-        let checked = match &self.state {
-            State::Checking { grant, .. } => Some(grant.lease),
-            _ => None,
+        let (offer, is_offer) = match (&self.state, &self.held) {
+            (State::Checking { checked, .. }, _) => {
+                (checked.offer(), matches!(checked, Checked::Offer(..)))
+            }
+            (_, Some(held)) => (Offer::of(&held.lease), false),
+            _ => return,
         };
-        let Some(lease) = checked
-            .or_else(|| self.lease().copied())
-            .filter(|lease| lease.address == address)
-        else {
+        if offer.address != address {
             return;
-        };
+        }
         self.lose(Loss::Conflict, out);
-        let pause = if conflict.is_twin() {
-            TWIN_WAIT
-        } else {
-            self.decline(&lease, out);
-            self.failed = Some(lease.server);
-            let pause = back_off(self.declines, &mut self.random);
-            self.declines = self.declines.saturating_add(1);
-            pause.max(DECLINE_WAIT)
-        };
-        out.push(Output::Event(Event::Declined { address, conflict }));
+        if !is_offer && !conflict.is_twin() {
+            self.decline(offer, out);
+        }
+        self.failed = Some(offer.server);
+        let pause = back_off(self.conflicts, &mut self.random).max(DECLINE_WAIT);
+        self.conflicts = self.conflicts.saturating_add(1);
+        out.push(Output::Event(Event::Declined {
+            address,
+            conflict,
+            is_offer,
+        }));
         self.wanted = None;
         self.state = State::Init {
             at: now.mono.saturating_add(pause),
@@ -305,7 +309,13 @@ impl Client {
         let of = |lease: &Lease| (lease.address, lease.server, lease.server_hardware);
         let lease = match (held, &self.state) {
             (Some(held), _) => Some(of(&held.lease)),
-            (None, State::Checking { grant, .. }) => Some(of(&grant.lease)),
+            (
+                None,
+                State::Checking {
+                    checked: Checked::Grant(grant),
+                    ..
+                },
+            ) => Some(of(&grant.lease)),
             // The ACK may be on its way.
             (None, State::Requesting { offer, .. }) => Some((offer.address, offer.server, None)),
             _ => None,

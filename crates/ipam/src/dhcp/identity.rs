@@ -173,15 +173,20 @@ pub struct Identity {
     pub hardware: HardwareAddress,
     /// Option 61. It alone tells two clients apart that share a hardware address.
     pub client_id: ClientId,
+    /// Whether the hardware address is another one than that of the uid: somebody else may have it too.
+    pub is_chosen: bool,
 }
 
 impl Identity {
     /// DHC-1: the identity of the load balancer with this uid, with the hardware address of its annotation if there is
     /// one.
     pub fn new(uid: &Uid, hardware: Option<HardwareAddress>) -> Self {
+        let derived = HardwareAddress::from_uid(uid);
+        let hardware = hardware.unwrap_or(derived);
         Self {
-            hardware: hardware.unwrap_or_else(|| HardwareAddress::from_uid(uid)),
+            hardware,
             client_id: ClientId::from_uid(uid),
+            is_chosen: hardware != derived,
         }
     }
 }

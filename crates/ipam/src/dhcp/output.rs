@@ -25,8 +25,8 @@ pub enum Input<'a> {
     Unsent,
     /// This address is in use: an ARP packet shows it, or this host has it itself. With the hardware address of who has it.
     InUse(Ipv4Addr, HardwareAddress),
-    /// DHC-5: kube-vip announces this address for the load balancer itself, or did a moment ago. If it is being probed, it is bound: an
-    /// answer would be kube-vip's.
+    /// DHC-5: kube-vip announces this address for the load balancer itself, or did a moment ago. If it is being probed, it counts as free:
+    /// an answer would be kube-vip's.
     Own(Ipv4Addr),
     /// DHC-5: somebody else has this address.
     Held(Ipv4Addr, Conflict),
@@ -116,12 +116,14 @@ pub enum Event {
     },
     /// The lease expired.
     Expired(Ipv4Addr),
-    /// DHC-5: the address was declined, or left without a message ([`Conflict::is_twin`]).
+    /// DHC-5: the address was declined, or left without a message: as it was only offered, or [`Conflict::is_twin`].
     Declined {
         /// The address.
         address: Ipv4Addr,
         /// Who has it.
         conflict: Conflict,
+        /// Whether it was offered and not asked for.
+        is_offer: bool,
     },
     /// The address was given back.
     Released(Ipv4Addr),

@@ -30,12 +30,9 @@ pub(super) const PROBE_WAIT: Duration = Duration::from_secs(1);
 /// DHC-5: ARP probes in a row that could not be sent, after which the client starts over: the interface may be gone for good.
 pub(super) const UNSENT_PROBES: u32 = 10;
 
-/// DHC-5: pause between a DECLINE and the next DISCOVER (RFC 2131, 3.1.5), so that no server runs out of addresses.
+/// DHC-5: least pause between a DECLINE and the next DISCOVER (RFC 2131, 3.1.5), so that no server runs out of addresses; also if an
+/// address that somebody has was left without a message.
 pub(super) const DECLINE_WAIT: Duration = Duration::from_secs(10);
-
-/// DHC-5: pause before the next DISCOVER if the server offers the address of another client with the same hardware address: the longest
-/// one of the back-off, since it offers another one only once the other client is gone.
-pub(super) const TWIN_WAIT: Duration = Duration::from_secs(64);
 
 /// Longest random delay before the first REQUEST in REBOOTING (RFC 2131, 4.4.1, has 1 to 10 s before a DISCOVER): after a
 /// start a thousand clients ask within these, and so they do after the wall clock was set forward. They serve meanwhile. At most a

@@ -377,7 +377,7 @@ impl Port {
         let owner = self.clients.owner(uid);
         let is_own = || owner.is_some_and(|owner| index.is_announced_for(&owner.id, address));
         let answer = match holder.map(|holder| holder.conflict()) {
-            // It may answer the probe, and a DECLINE would end its lease.
+            // A REQUEST or a DECLINE would end its lease. It may be silent, and if it answers the probe, kube-vip does.
             Some(Conflict::Twin) => Some(Command::Held(address, Conflict::Twin)),
             // The binding would be declined at once, and the pauses between declined ones would not grow.
             Some(_) => None,

@@ -27,6 +27,7 @@ fn dhc_3_a_loss_is_a_warning_and_a_renewal_is_no_event() {
     let declined = |conflict| Event::Declined {
         address: ADDRESS,
         conflict,
+        is_offer: false,
     };
     let cases = [
         (Event::Renewed(lease()), true, None, ""),
@@ -75,6 +76,14 @@ fn dhc_3_a_loss_is_a_warning_and_a_renewal_is_no_event() {
     };
     let host = of_client(&declined(Conflict::Host), false, None).unwrap();
     assert!(host.text.contains("another host, which answers ARP"));
+    assert!(host.text.ends_with("declined, asking for another address"));
+    let offered = Event::Declined {
+        address: ADDRESS,
+        conflict: Conflict::Host,
+        is_offer: true,
+    };
+    let offered = of_client(&offered, false, None).unwrap();
+    assert!(offered.text.ends_with("not asked for, asking again"));
     let pool = of_client(&declined(Conflict::Host), false, Some(&Holder::Pool)).unwrap();
     assert!(pool.text.contains("by a pool"));
     for (event, has_lease, reason, text) in cases {

@@ -11,7 +11,7 @@ use super::super::message::{Reply, ReplyKind};
 use super::super::output::{Event, Loss, Output};
 use super::super::timing::{OFFER_WINDOW, back_off};
 use super::Client;
-use super::state::{Exchange, Held, Offer, State};
+use super::state::{Checked, Exchange, Held, Offer, State};
 
 impl Client {
     /// Handles a message of a server. An error says why it is ignored; the state is then unchanged.
@@ -70,14 +70,11 @@ impl Client {
         if !lease.is_of_a_host() {
             return Err(Ignored::UnusableAddress);
         }
-        let offer = Offer {
-            address: lease.address,
-            server: lease.server,
-        };
+        let offer = Offer::of(&lease);
         let has_failed = |offer: &Offer| self.failed == Some(offer.server);
         let is_wanted = self.wanted.is_none_or(|wanted| wanted == offer.address);
         if is_wanted && !has_failed(&offer) {
-            self.select(offer, exchange, now, out);
+            self.choose(offer, exchange, now, out);
             return Ok(());
         }
         let until = match second_best {
@@ -113,7 +110,7 @@ impl Client {
         if grant.is_over(now) {
             return Err(Ignored::ShortLease);
         }
-        self.probe(grant, 0, now, out);
+        self.probe(Checked::Grant(grant), 0, now, out);
         Ok(())
     }
 

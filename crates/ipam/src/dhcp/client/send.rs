@@ -5,14 +5,14 @@ use std::net::Ipv4Addr;
 
 use super::super::clock::Now;
 use super::super::identity::HardwareAddress;
-use super::super::lease::{Deadlines, Grant, Lease};
+use super::super::lease::Deadlines;
 use super::super::message::{Body, ClientMessage};
 use super::super::output::{Event, Output};
 use super::super::timing::{
     PROBE_WAIT, REQUESTS, SILENT_DISCOVERS, UNSENT_PROBES, back_off, renewal_pause,
 };
 use super::Client;
-use super::state::{Exchange, Offer, State};
+use super::state::{Checked, Exchange, Offer, State};
 
 impl Client {
     /// Does what is due: at most one message is sent.
@@ -22,7 +22,7 @@ impl Client {
             State::Selecting {
                 second_best: Some((offer, at)),
                 exchange,
-            } if now.mono >= at => self.select(offer, &exchange, now, out),
+            } if now.mono >= at => self.choose(offer, &exchange, now, out),
             State::Selecting {
                 second_best: None,
                 exchange,
@@ -38,18 +38,19 @@ impl Client {
                 }
             }
             State::Checking {
-                grant,
+                checked,
                 until,
                 is_probed,
                 unsent,
             } if now.mono >= until => {
-                if grant.is_over(now) || (!is_probed && unsent >= UNSENT_PROBES) {
+                if checked.is_over(now) || (!is_probed && unsent >= UNSENT_PROBES) {
                     // The process was stopped for so long, or no probe could be sent.
                     self.discover(None, now, out);
                 } else if !is_probed {
-                    self.probe(grant, unsent + 1, now, out);
+                    self.probe(checked, unsent + 1, now, out);
                 } else {
-                    self.hold(grant.recorded(now), out);
+                    self.go_on(checked, now, out);
+                    // T1 may have passed meanwhile.
                     self.renew(None, now, out);
                 }
             }
@@ -95,14 +96,32 @@ impl Client {
         };
     }
 
-    /// SELECTING: takes an offer. The transaction goes on.
-    pub(super) fn select(
+    /// SELECTING: takes an offer. DHC-5: its address is probed before it is asked for, if others may have the same hardware address. A
+    /// server that identifies clients by that takes them for one, and gives the lease of who has the address to who asks for it.
+    pub(super) fn choose(
         &mut self,
         offer: Offer,
         exchange: &Exchange,
         now: Now,
         out: &mut Vec<Output>,
     ) {
+        if self.identity.is_chosen {
+            self.probe(Checked::Offer(offer, *exchange), 0, now, out);
+        } else {
+            self.select(offer, exchange, now, out);
+        }
+    }
+
+    /// DHC-5: nobody else has a checked address.
+    pub(super) fn go_on(&mut self, checked: Checked, now: Now, out: &mut Vec<Output>) {
+        match checked {
+            Checked::Offer(offer, exchange) => self.select(offer, &exchange, now, out),
+            Checked::Grant(grant) => self.hold(grant.recorded(now), out),
+        }
+    }
+
+    /// Asks for an offered address. The transaction goes on.
+    fn select(&mut self, offer: Offer, exchange: &Exchange, now: Now, out: &mut Vec<Output>) {
         let exchange = Exchange {
             asked: now.mono,
             sent: 0,
@@ -176,10 +195,10 @@ impl Client {
     }
 
     /// DHC-5: CHECKING begins, or begins again.
-    pub(super) fn probe(&mut self, grant: Grant, unsent: u32, now: Now, out: &mut Vec<Output>) {
-        out.push(Output::Probe(grant.lease.address));
+    pub(super) fn probe(&mut self, checked: Checked, unsent: u32, now: Now, out: &mut Vec<Output>) {
+        out.push(Output::Probe(checked.offer().address));
         self.state = State::Checking {
-            grant,
+            checked,
             until: now.mono.saturating_add(PROBE_WAIT),
             is_probed: true,
             unsent,
@@ -207,12 +226,9 @@ impl Client {
     }
 
     /// DHC-5.
-    pub(super) fn decline(&mut self, lease: &Lease, out: &mut Vec<Output>) {
-        let body = Body::Decline {
-            address: lease.address,
-            server: lease.server,
-        };
-        self.send_once(body, None, out);
+    pub(super) fn decline(&mut self, offer: Offer, out: &mut Vec<Output>) {
+        let Offer { address, server } = offer;
+        self.send_once(Body::Decline { address, server }, None, out);
     }
 
     /// DHC-4: sends a RELEASE. It is not answered, and is sent once: if it is lost, the lease expires.

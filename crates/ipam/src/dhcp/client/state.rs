@@ -14,7 +14,7 @@ pub enum StateName {
     Stopped,
     /// Waits before a DISCOVER.
     Init,
-    /// Has sent a DISCOVER.
+    /// Has sent a DISCOVER; or has sent an ARP probe for an offered address, before it asks for that.
     Selecting,
     /// Has asked for an offered address.
     Requesting,
@@ -63,11 +63,46 @@ pub(super) struct Exchange {
     pub(super) resend_at: Duration,
 }
 
-/// An offer.
+/// An address and the server that has it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offer {
     pub(super) address: Ipv4Addr,
     pub(super) server: Ipv4Addr,
+}
+
+impl Offer {
+    pub(super) const fn of(lease: &Lease) -> Self {
+        Self {
+            address: lease.address,
+            server: lease.server,
+        }
+    }
+}
+
+/// What is probed (DHC-5), and what it needs to go on once nobody has answered.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Checked {
+    /// An offered address, which was not asked for yet.
+    Offer(Offer, Exchange),
+    /// An acknowledged one.
+    Grant(Grant),
+}
+
+impl Checked {
+    pub(super) const fn offer(&self) -> Offer {
+        match self {
+            Self::Offer(offer, _) => *offer,
+            Self::Grant(grant) => Offer::of(&grant.lease),
+        }
+    }
+
+    /// Whether the lease is over already.
+    pub(super) fn is_over(&self, now: Now) -> bool {
+        match self {
+            Self::Offer(..) => false,
+            Self::Grant(grant) => grant.is_over(now),
+        }
+    }
 }
 
 /// The state, and what only this state needs.
@@ -88,7 +123,7 @@ pub(super) enum State {
         offer: Offer,
     },
     Checking {
-        grant: Grant,
+        checked: Checked,
         until: Duration,
         /// Whether a probe was sent that may be answered until then.
         is_probed: bool,
@@ -106,7 +141,11 @@ impl State {
         match self {
             Self::Stopped => StateName::Stopped,
             Self::Init { .. } => StateName::Init,
-            Self::Selecting { .. } => StateName::Selecting,
+            Self::Selecting { .. }
+            | Self::Checking {
+                checked: Checked::Offer(..),
+                ..
+            } => StateName::Selecting,
             Self::Requesting { .. } => StateName::Requesting,
             Self::Checking { .. } => StateName::Checking,
             Self::Rebooting(_) => StateName::Rebooting,

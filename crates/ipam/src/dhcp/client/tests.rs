@@ -29,6 +29,12 @@ fn identity() -> Identity {
     Identity::new(&Uid::new("3f0c9a52-6d0e-4b59-9a51-0c3a1d2e4f60"), None)
 }
 
+/// With a hardware address that others may have.
+fn chosen() -> Identity {
+    let uid = Uid::new("3f0c9a52-6d0e-4b59-9a51-0c3a1d2e4f60");
+    Identity::new(&uid, Some(HardwareAddress([2, 0, 0x5e, 0x10, 0, 0x2a])))
+}
+
 fn secs(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
@@ -78,8 +84,17 @@ impl Bench {
     }
 
     fn seeded(record: Option<Lease>, wanted: Option<Ipv4Addr>, seed: u64) -> Self {
+        Self::of(identity(), record, wanted, seed)
+    }
+
+    /// Of a client whose hardware address was chosen.
+    fn chosen() -> Self {
+        Self::of(chosen(), None, None, 7)
+    }
+
+    fn of(identity: Identity, record: Option<Lease>, wanted: Option<Ipv4Addr>, seed: u64) -> Self {
         Self {
-            client: Client::new(identity(), record, wanted, seed, at(secs(0), 0)),
+            client: Client::new(identity, record, wanted, seed, at(secs(0), 0)),
             mono: secs(0),
             ahead: 0,
             sent: None,
@@ -101,7 +116,7 @@ impl Bench {
         match output {
             Output::Send { message, server } => {
                 self.sent = Some(*message);
-                assert_eq!(message.identity, identity());
+                assert_eq!(message.identity, *self.client.identity());
                 let at = server.map_or(String::new(), |server| format!(" at {server}"));
                 let text = match message.body {
                     Body::Discover { wanted: None } => "DISCOVER".to_owned(),
@@ -133,8 +148,13 @@ impl Bench {
             Output::Event(Event::Renewed(lease)) => format!("renewed {}", last(lease.address)),
             Output::Event(Event::Refused { server, .. }) => format!("refused by {}", last(*server)),
             Output::Event(Event::Expired(address)) => format!("expired {}", last(*address)),
-            Output::Event(Event::Declined { address, conflict }) => {
-                format!("declined {} {conflict:?}", last(*address))
+            Output::Event(Event::Declined {
+                address,
+                conflict,
+                is_offer,
+            }) => {
+                let did = if *is_offer { "left" } else { "declined" };
+                format!("{did} {} {conflict:?}", last(*address))
             }
             Output::Event(Event::Released(address)) => format!("released {}", last(*address)),
             Output::Event(Event::Unanswered) => "unanswered".to_owned(),
@@ -175,7 +195,7 @@ impl Bench {
         Reply {
             kind,
             xid: self.sent.unwrap().xid,
-            hardware: identity().hardware,
+            hardware: self.client.identity().hardware,
             address,
             server: Some(server),
             lease: Some(lease),

@@ -53,6 +53,11 @@ fn dhc_1_a_reservation_replaces_the_hardware_address_only() {
     let identity = Identity::new(&uid, Some(reserved));
     assert_eq!(identity.hardware, reserved);
     assert_eq!(identity.client_id, ClientId::from_uid(&uid));
+    assert!(identity.is_chosen);
+    // As it is recorded.
+    let derived = Some(HardwareAddress::from_uid(&uid));
+    assert_eq!(Identity::new(&uid, derived), Identity::new(&uid, None));
+    assert!(!Identity::new(&uid, None).is_chosen);
 }
 
 #[test]

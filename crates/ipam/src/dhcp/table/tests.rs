@@ -299,7 +299,7 @@ fn dhc_1_clients_with_the_same_transaction_id_are_told_apart() {
         .map(|action| {
             (
                 action.uid.clone(),
-                matches!(action.effect, Effect::Frame { .. }),
+                matches!(action.effect, Effect::Probe(_)),
             )
         })
         .collect();

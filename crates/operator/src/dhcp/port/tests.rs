@@ -61,7 +61,7 @@ fn record(interface: &str) -> LeaseSpec {
         phase: LeasePhase::Pending,
         interface: interface.to_owned(),
         is_chosen: true,
-        hardware: HardwareAddress([2, 0, 0, 0, 0, 1]),
+        hardware: HardwareAddress::from_uid(&owner().uid),
         wanted: None,
         bound_at: None,
     }
@@ -118,6 +118,7 @@ fn dhc_1_a_problem_that_lasts_is_told_as_one() {
     let declined = Event::Declined {
         address: lease.address,
         conflict: Conflict::Host,
+        is_offer: false,
     };
     let over = "solved LeaseUnanswered LeaseRefused LeaseInterfaceDown";
     for (event, expected) in [
@@ -142,19 +143,22 @@ fn dhc_1_a_problem_that_lasts_is_told_as_one() {
     }
 }
 
-/// A server leases this address to the client.
-fn leased(port: &mut Port, address: Ipv4Addr) {
+/// The client of a record starts, and a server answers with these messages, as long as it waits for one.
+fn answered(port: &mut Port, record: LeaseSpec, address: Ipv4Addr, kinds: &[ReplyKind]) {
     let now = port.clocks.now();
-    let uid = owner().uid;
-    port.clients.insert(record(MISSING), 0, now).unwrap();
+    let (uid, hardware) = (owner().uid, record.hardware);
+    port.clients.insert(record, 0, now).unwrap();
     let table = &mut port.clients.table;
     table.command(&uid, Command::Start, now, &mut port.actions);
-    for kind in [ReplyKind::Offer, ReplyKind::Ack] {
+    for kind in kinds {
         let table = &mut port.clients.table;
+        let Some(xid) = table.client(&uid).unwrap().xid() else {
+            break;
+        };
         let reply = Reply {
-            kind,
-            xid: table.client(&uid).unwrap().xid().unwrap(),
-            hardware: record(MISSING).hardware,
+            kind: *kind,
+            xid,
+            hardware,
             address,
             server: Some(SERVER),
             lease: Some(3_600),
@@ -169,8 +173,14 @@ fn leased(port: &mut Port, address: Ipv4Addr) {
         let reply = Box::new(reply);
         let received = Received::Reply { reply, source };
         table.deliver(&received, now, &mut port.actions);
+        port.carry_out();
     }
-    port.carry_out();
+}
+
+/// A server leases this address to the client.
+fn leased(port: &mut Port, address: Ipv4Addr) {
+    let kinds = [ReplyKind::Offer, ReplyKind::Ack];
+    answered(port, record(MISSING), address, &kinds);
 }
 
 /// The operator was down when the lease was lost, so kube-vip still answers ARP.
@@ -192,14 +202,57 @@ fn dhc_5_an_address_of_its_own_service_is_not_probed() {
     }
 }
 
+/// A server that identifies clients by their hardware address would give its lease to the one that asks.
+#[test]
+fn dhc_5_an_offered_address_of_a_twin_is_not_asked_for() {
+    let address = Ipv4Addr::new(192, 168, 100, 7);
+    let hardware = HardwareAddress([2, 0, 0x5e, 0x10, 0, 0x2a]);
+    let chosen = || LeaseSpec {
+        hardware,
+        ..record(MISSING)
+    };
+    for (is_twin, told_of) in [(true, vec!["problem LeaseDeclined"]), (false, vec![])] {
+        let (mut port, told, _sender) = port();
+        put_spec(&port, 1, chosen());
+        let lease = Lease {
+            address,
+            server: SERVER,
+            server_hardware: None,
+            mask: None,
+            router: None,
+            times: None,
+        };
+        if is_twin {
+            let twin = LeaseSpec {
+                owner: Owner::new("other", "web", "b"),
+                phase: LeasePhase::Bound(lease),
+                bound_at: Some(harvester_lb_ipam::Micros(1)),
+                ..chosen()
+            };
+            put_spec(&port, 2, twin);
+        }
+        answered(&mut port, chosen(), address, &[ReplyKind::Offer]);
+        assert_eq!(told.take(), told_of);
+        let client = port.clients.table.client(&owner().uid).unwrap();
+        assert_eq!(client.probed(), (!is_twin).then_some(address));
+        let client = port.around.index.views.get(&owner().uid).unwrap();
+        assert!(!client.is_asking);
+    }
+}
+
 /// The record is in the store, on an interface.
 fn put(port: &Port, version: u64, interface: &str) {
+    put_spec(port, version, record(interface));
+}
+
+fn put_spec(port: &Port, version: u64, spec: LeaseSpec) {
+    let key = record_key(&spec.owner.uid);
     let record = LeaseRecord {
-        spec: record(interface),
+        spec,
         version: Version(version),
         uid: Uid::new("r"),
     };
-    let (index, key) = (&port.around.index, record_key(&owner().uid));
+    let index = &port.around.index;
     let view = RecordView::Lease(record);
     index.stores.records.written(&key, Version(version), view);
     index.record_updated(&key);

@@ -131,9 +131,10 @@ fn dhc_5_an_address_of_a_client_with_the_same_hardware_address_is_left_without_a
     let twin = Input::Held(ADDRESS, Conflict::Twin);
     let mut bench = Bench::bound();
     assert_eq!(bench.input(twin), "lost .210 Conflict, declined .210 Twin");
-    assert_eq!(bench.client.next_wakeup(), Some(secs(65)));
+    assert_eq!(bench.client.next_wakeup(), Some(secs(11)));
     assert_eq!(bench.sleep(), "DISCOVER");
     bench.offer(SERVER, ADDRESS);
+    bench.sleep();
     assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
     assert_eq!(bench.input(twin), "declined .210 Twin");
     assert_eq!(bench.client.probed(), None);
@@ -147,19 +148,79 @@ fn dhc_5_an_address_of_a_host_with_the_same_hardware_address_is_left_without_a_m
     let twin = Input::InUse(ADDRESS, identity().hardware);
     let mut bench = Bench::new(None);
     bench.input(Input::Start);
-    for _ in 0..3 {
-        assert_eq!(bench.offer(SERVER, ADDRESS), "REQUEST .210 of .1");
-        assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
-        let before = bench.mono;
-        assert_eq!(bench.input(twin), "declined .210 TwinHost");
-        assert_eq!(bench.client.next_wakeup(), Some(before + secs(64)));
-        assert_eq!(bench.sleep(), "DISCOVER");
-    }
-    // Nor is it given back.
     bench.offer(SERVER, ADDRESS);
-    bench.ack(SERVER, ADDRESS);
-    bench.input(twin);
+    assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
+    assert_eq!(bench.input(twin), "declined .210 TwinHost");
+    assert_eq!(bench.client.next_wakeup(), Some(secs(10)));
+    // Nor is it given back.
     assert_eq!(bench.input(Input::Release), "");
+}
+
+/// A server that identifies clients by their hardware address would give the lease of who has it to the client that asks, and answer the
+/// renewals of the other one no more.
+#[test]
+fn dhc_5_an_offered_address_that_somebody_has_is_not_asked_for_if_the_hardware_address_was_chosen()
+{
+    let hardware = chosen().hardware;
+    for (input, conflict) in [
+        (Input::Held(ADDRESS, Conflict::Twin), "Twin"),
+        (Input::InUse(ADDRESS, hardware), "TwinHost"),
+        // The load balancer of another cluster, or a host that is no client.
+        (Input::InUse(ADDRESS, HOST), "Host"),
+    ] {
+        let mut bench = Bench::chosen();
+        assert_eq!(bench.input(Input::Start), "DISCOVER");
+        for pause in [10, 10, 16, 32, 64, 64] {
+            let mut told = bench.offer(SERVER, ADDRESS);
+            if told.is_empty() {
+                told = bench.sleep();
+            }
+            assert_eq!(told, "probe .210");
+            assert_eq!(bench.state(), StateName::Selecting);
+            assert_eq!(bench.input(Input::InUse(OTHER, HOST)), "");
+            assert_eq!(bench.input(input), format!("left .210 {conflict}"));
+            assert_eq!(bench.client.probed(), None);
+            let before = bench.mono;
+            assert_eq!(bench.sleep(), "DISCOVER");
+            let waited = bench.mono.abs_diff(before);
+            assert!(waited.abs_diff(secs(pause)) <= secs(1), "{waited:?}");
+        }
+        // Nothing was asked for, so nothing is given back.
+        bench.offer(SERVER, ADDRESS);
+        bench.sleep();
+        assert_eq!(bench.input(Input::Release), "");
+    }
+}
+
+#[test]
+fn dhc_5_an_offered_address_that_nobody_has_is_asked_for_after_a_second() {
+    let offered = || {
+        let mut bench = Bench::chosen();
+        bench.input(Input::Start);
+        assert_eq!(bench.offer(SERVER, ADDRESS), "probe .210");
+        assert_eq!(bench.offer(SECOND, OTHER), "ignored state");
+        bench
+    };
+    let mut bench = offered();
+    assert_eq!(bench.input(Input::Own(OTHER)), "");
+    let xid = bench.sent.unwrap().xid;
+    assert_eq!(bench.sleep(), "REQUEST .210 of .1");
+    assert_eq!((bench.mono, bench.sent.unwrap().xid), (secs(1), xid));
+    // It is probed again, once the server has it for the client.
+    assert_eq!(bench.ack(SERVER, ADDRESS), "probe .210");
+    assert_eq!(bench.sleep(), "record .210 until Some(121), bound .210");
+    // kube-vip answers for the load balancer itself.
+    let mut bench = offered();
+    let told = bench.input(Input::Own(ADDRESS));
+    assert_eq!(told, "REQUEST .210 of .1");
+    // No probe could be sent, ten times.
+    let mut bench = offered();
+    for _ in 0..10 {
+        bench.input(Input::Unsent);
+        assert_eq!(bench.sleep(), "probe .210");
+    }
+    bench.input(Input::Unsent);
+    assert_eq!(bench.sleep(), "DISCOVER");
 }
 
 #[test]
@@ -211,7 +272,11 @@ fn dhc_1_another_server_is_taken_if_the_last_offer_led_to_nothing() {
             bench.sleep();
         }
     };
-    let failures: [&dyn Fn(&mut Bench); 3] = [&declined, &refused, &unanswered];
+    let twin = |bench: &mut Bench| {
+        bench.ack(SERVER, ADDRESS);
+        bench.input(Input::Held(ADDRESS, Conflict::Twin));
+    };
+    let failures: [&dyn Fn(&mut Bench); 4] = [&declined, &refused, &unanswered, &twin];
     for fails in failures {
         let failed = || {
             let mut bench = Bench::new(None);

@@ -26,7 +26,7 @@ proptest! {
         // When all is well again, the client gets a lease.
         world.network = (0, 0, 5);
         world.step(&Step::Link(true));
-        world.hosts = [false; POOL as usize];
+        world.hosts = [None; POOL as usize];
         world.servers[0].is_up = true;
         world.servers[0].lease_time = 120;
         world.servers[1].is_up = false;

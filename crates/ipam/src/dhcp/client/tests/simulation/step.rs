@@ -21,8 +21,8 @@ pub(super) enum Step {
     SetClock(i32, bool),
     /// The process dies, and another one starts after that many seconds.
     Restart(u16),
-    /// A host with a fixed address appears or leaves.
-    Host(u8, bool),
+    /// A host with a fixed address appears or leaves; whether it has the hardware address of the client.
+    Host(u8, Option<bool>),
     /// The interface goes down or up.
     Link(bool),
     /// Somebody else has the address of the client, if it has one.
@@ -50,9 +50,10 @@ pub(super) fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(which, time)| Step::LeaseTime(which, time)),
         1 => (-4_000i32..4_000, any::<bool>()).prop_map(|(by, told)| Step::SetClock(by, told)),
         2 => (0u16..300).prop_map(Step::Restart),
-        1 => (0u8..POOL, any::<bool>()).prop_map(|(host, there)| Step::Host(host, there)),
+        1 => (0u8..POOL, any::<Option<bool>>()).prop_map(|(host, there)| Step::Host(host, there)),
         1 => any::<bool>().prop_map(Step::Link),
-        1 => prop_oneof![Just(Conflict::Pool), Just(Conflict::Twin)].prop_map(Step::Held),
+        1 => prop_oneof![Just(Conflict::Pool), Just(Conflict::Lease), Just(Conflict::Twin)]
+            .prop_map(Step::Held),
         1 => Just(Step::Release),
         1 => any::<prop::sample::Index>().prop_map(Step::Replay),
         1 => (kind, 0u8..POOL, any::<Option<u32>>()).prop_map(|(k, a, l)| Step::Forged(k, a, l)),

@@ -10,7 +10,7 @@ use super::step::Step;
 enum Packet {
     ToServers(ClientMessage),
     ToClient(Reply),
-    Answer(Ipv4Addr),
+    Answer(Ipv4Addr, HardwareAddress),
 }
 
 /// Whether the address of an ACK is being probed.
@@ -29,7 +29,7 @@ pub(super) struct World {
     mono: Duration,
     ahead: i64,
     pub(super) servers: [Server; 2],
-    pub(super) hosts: [bool; POOL as usize],
+    pub(super) hosts: [Option<HardwareAddress>; POOL as usize],
     pub(super) network: (u8, u8, u16),
     packets: BTreeMap<(Duration, u64), Packet>,
     number: u64,
@@ -56,14 +56,20 @@ pub(super) struct World {
 }
 
 impl World {
+    /// Of a client whose hardware address was chosen, with every other seed.
     pub(super) fn new(seed: u64) -> Self {
+        let identity = if seed.is_multiple_of(2) {
+            identity()
+        } else {
+            chosen()
+        };
         let mut world = Self {
-            client: Client::new(identity(), None, None, seed, at(secs(1000), 0)),
+            client: Client::new(identity, None, None, seed, at(secs(1000), 0)),
             record: None,
             mono: secs(1000),
             ahead: 0,
             servers: [Server::new(SERVER, 0), Server::new(SECOND, 100)],
-            hosts: [false; POOL as usize],
+            hosts: [None; POOL as usize],
             network: (0, 0, 0),
             packets: BTreeMap::new(),
             number: 0,
@@ -129,7 +135,8 @@ impl World {
             Output::Send { message, .. } => {
                 self.count(message);
                 match message.body {
-                    Body::Discover { .. } => self.probing = Probing::No,
+                    // What was offered is probed anew once it is acknowledged.
+                    Body::Discover { .. } | Body::Select { .. } => self.probing = Probing::No,
                     Body::Confirm { .. } => self.asked += 1,
                     _ => {}
                 }
@@ -154,8 +161,9 @@ impl World {
                 }
                 self.probing = Probing::Since(self.mono);
                 let [.., last] = address.octets();
-                if self.hosts.get(usize::from(last)) == Some(&true) {
-                    self.post(&Packet::Answer(*address));
+                if let Some(Some(host)) = self.hosts.get(usize::from(last)) {
+                    let answer = Packet::Answer(*address, *host);
+                    self.post(&answer);
                 }
             }
             Output::Record(lease) => {
@@ -287,7 +295,7 @@ impl World {
                     }
                 }
             }
-            Packet::ToClient(_) | Packet::Answer(_) if !self.is_link_up => {}
+            Packet::ToClient(_) | Packet::Answer(..) if !self.is_link_up => {}
             Packet::ToClient(reply) => {
                 let reply = &reply;
                 self.input(Input::Reply {
@@ -295,7 +303,7 @@ impl World {
                     source: SOURCE,
                 });
             }
-            Packet::Answer(address) => self.input(Input::InUse(address, HOST)),
+            Packet::Answer(address, host) => self.input(Input::InUse(address, host)),
         }
     }
 
@@ -335,7 +343,8 @@ impl World {
         self.mono = end;
         // DHC-3: the operator does not need the client for that.
         let seed = self.random.bits();
-        self.client = Client::new(identity(), self.record, None, seed, self.now());
+        let identity = *self.client.identity();
+        self.client = Client::new(identity, self.record, None, seed, self.now());
         self.asked = 0;
         self.probing = Probing::No;
         for times in [&mut self.discovers, &mut self.confirms, &mut self.selects] {
@@ -370,7 +379,11 @@ impl World {
                 }
             }
             Step::Restart(down) => self.restart(secs(down.into())),
-            Step::Host(host, there) => self.hosts[usize::from(host)] = there,
+            Step::Host(host, there) => {
+                let twin = self.client.identity().hardware;
+                let hardware = there.map(|is_twin| if is_twin { twin } else { HOST });
+                self.hosts[usize::from(host)] = hardware;
+            }
             Step::Link(is_up) => {
                 self.is_link_up = is_up;
                 if self.probing != Probing::No {
@@ -398,6 +411,7 @@ impl World {
                     let mut reply =
                         Bench::bound().answer(kind, SERVER, [10, 0, 0, last].into(), 60);
                     reply.xid = xid;
+                    reply.hardware = self.client.identity().hardware;
                     reply.lease = lease;
                     self.deliver(Packet::ToClient(reply));
                 }
