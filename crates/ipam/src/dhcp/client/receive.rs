@@ -9,7 +9,7 @@ use super::super::ignored::Ignored;
 use super::super::lease::{Grant, SHORTEST_LEASE};
 use super::super::message::{Reply, ReplyKind};
 use super::super::output::{Event, Loss, Output};
-use super::super::timing::{OFFER_WINDOW, back_off};
+use super::super::timing::{OFFER_WINDOW, REQUESTS, back_off};
 use super::Client;
 use super::state::{Checked, Exchange, Held, Offer, State};
 
@@ -114,7 +114,7 @@ impl Client {
         Ok(())
     }
 
-    /// DHC-2: the lease is confirmed or renewed: until T2 by its server, then by any, to which RELEASE then goes (RFC 2131, 4.4). A
+    /// DHC-2: the lease is confirmed or renewed: at first by its server, later by any (`other_server`), to which RELEASE then goes (RFC 2131, 4.4). A
     /// lease that is over already, because the answer took so long, has expired on the server too (DHC-3).
     fn confirmed(
         &mut self,
@@ -138,12 +138,16 @@ impl Client {
         Ok(())
     }
 
-    /// Whether a server is another one than the one that counts: that of the chosen offer, and until T2 that of the lease.
+    /// Whether a server is another one than the one that counts: that of the chosen offer, and until T2 that of the lease. A lease without
+    /// end has no T2: for it another server counts once that of the lease has left all REQUESTs but the last one without an answer.
     fn other_server(&self, server: Ipv4Addr, now: Now) -> bool {
         let expected = match (&self.state, &self.held) {
             (State::Requesting { offer, .. }, _) => Some(offer.server),
-            (State::Rebooting(_) | State::Renewing(_), Some(held)) => {
-                let is_rebinding = held.due(now).is_some_and(|due| now.mono >= due.rebind);
+            (State::Rebooting(exchange) | State::Renewing(exchange), Some(held)) => {
+                let is_rebinding = match held.due(now) {
+                    Some(due) => now.mono >= due.rebind,
+                    None => exchange.sent >= REQUESTS,
+                };
                 (!is_rebinding).then_some(held.lease.server)
             }
             _ => None,

@@ -95,6 +95,37 @@ fn dhc_2_a_lease_without_end_is_confirmed_once_and_never_renewed() {
     assert_eq!(bench.client.next_wakeup(), None);
 }
 
+/// It has no T2, from which on another server might take over.
+#[test]
+fn dhc_2_a_lease_without_end_goes_over_to_another_server_if_its_own_does_not_answer() {
+    let asked = |requests: u32| {
+        let record = Lease {
+            times: None,
+            ..record()
+        };
+        let mut bench = Bench::new(Some(record));
+        bench.input(Input::Start);
+        for _ in 0..requests {
+            assert_eq!(bench.sleep(), "REQUEST .210");
+        }
+        bench
+    };
+    for requests in 1..4 {
+        let mut bench = asked(requests);
+        assert_eq!(bench.nak(SECOND), "ignored other_server");
+        assert_eq!(bench.ack(SECOND, ADDRESS), "ignored other_server");
+    }
+    let text = "refused by .2, lost .210 Nak, DISCOVER";
+    assert_eq!(asked(4).nak(SECOND), text);
+    let mut bench = asked(4);
+    bench.ack(SECOND, ADDRESS);
+    assert_eq!(bench.client.lease().unwrap().server, SECOND);
+    // Its own one may be late.
+    let mut bench = asked(4);
+    bench.ack(SERVER, ADDRESS);
+    assert_eq!(bench.client.lease().unwrap().server, SERVER);
+}
+
 #[test]
 fn dhc_2_an_expired_record_is_asked_for_anew() {
     let mut bench = Bench::new(Some(record()));
