@@ -236,6 +236,9 @@ impl World {
     fn carry_out(&mut self, actions: Vec<Action>) {
         for Action { uid, mut effect } in actions {
             if let Effect::Probe(address) = effect {
+                let mut none = Vec::new();
+                self.table.sent(&uid, self.now(), &mut none);
+                assert_eq!(none, []);
                 let (kind, bytes) = ("arp_probe", self.table.probe(address));
                 effect = Effect::Frame { kind, bytes };
             }

@@ -7,7 +7,7 @@
 //! | Selecting | an OFFER: the first one, or for one second that of the address asked for, or of another server than the one whose last offer led to nothing | an ARP probe if its hardware address was chosen, then a REQUEST with options 50, 54 |
 //! | Requesting | the ACK of the server chosen; after 4 REQUESTs it starts over | an ARP probe |
 //! | Checking | one second for an answer to the probe, which is repeated until one was sent; or that the address is its own | a pause, after a DECLINE if the address was acknowledged; or REQUEST, or bound |
-//! | Rebooting | an ACK of the server of the recorded lease; after 4 REQUESTs it goes on with that | bound |
+//! | Rebooting | an ACK of the server of the recorded lease, from T2 on of any, of a lease without end after the 4th REQUEST; after 4 REQUESTs it goes on with what is recorded | bound |
 //! | Bound | T1 | REQUEST with option 50 |
 //! | Renewing | an ACK of the server of the lease; repeats until T2 | bound |
 //! | Rebinding | an ACK; repeats until the lease expires | bound |
@@ -49,7 +49,7 @@ use super::identity::Identity;
 use super::lease::{Deadlines, Lease, LeaseTimes};
 use super::output::{Conflict, Event, Input, Loss, Output};
 use super::random::Random;
-use super::timing::{CLOCK_TOLERANCE, DECLINE_WAIT, REBOOT_SPREAD, back_off};
+use super::timing::{CLOCK_TOLERANCE, DECLINE_WAIT, PROBE_WAIT, REBOOT_SPREAD, back_off};
 
 pub use self::state::StateName;
 
@@ -65,7 +65,8 @@ pub struct Client {
     wanted: Option<Ipv4Addr>,
     /// NAKs of offered addresses since the last lease.
     refusals: u32,
-    /// Addresses that somebody else had, since the last lease.
+    /// Addresses that somebody else had, since a lease was last renewed. Not since one began: a holder that does not answer ARP is found
+    /// by its record only then (DHC-5).
     conflicts: u32,
     /// The server whose last offer led to no lease: it refused the address, did not acknowledge it, or somebody else had it. Of two
     /// servers on one network the other one may do better.
@@ -151,6 +152,15 @@ impl Client {
             Input::Reply { reply, source } => {
                 if let Err(ignored) = self.receive(reply, source, now, out) {
                     out.push(Output::Ignored(ignored));
+                }
+            }
+            Input::Sent => {
+                if let State::Checking {
+                    is_probed, until, ..
+                } = &mut self.state
+                {
+                    *is_probed = true;
+                    *until = now.mono.saturating_add(PROBE_WAIT);
                 }
             }
             Input::Unsent => {
@@ -261,8 +271,10 @@ impl Client {
         self.held = Some(held);
         self.wanted = Some(lease.address);
         self.refusals = 0;
-        self.conflicts = 0;
         self.failed = None;
+        if !is_new {
+            self.conflicts = 0;
+        }
         self.state = State::Bound;
         out.push(Output::Record(lease));
         out.push(Output::Event(if is_new {

@@ -21,7 +21,9 @@ pub enum Input<'a> {
         /// Where a RELEASE can be sent: the server, or the relay or router in front of it.
         source: HardwareAddress,
     },
-    /// The last probe was not sent, or its answer may not have arrived: the address is probed again. Harmless at any other time.
+    /// DHC-5: the probe that was asked for is sent: from now on an answer has its time. Harmless at any other time.
+    Sent,
+    /// The last probe was not sent, or what answers it says nothing: the address is probed again. Harmless at any other time.
     Unsent,
     /// This address is in use: an ARP packet shows it, or this host has it itself. With the hardware address of who has it.
     InUse(Ipv4Addr, HardwareAddress),
@@ -44,7 +46,8 @@ pub enum Output {
         /// For a RELEASE: the Ethernet address of the server, if known.
         server: Option<HardwareAddress>,
     },
-    /// Send an ARP probe for this address, and report an answer with [`Input::InUse`], or with [`Input::Unsent`] that there may be none.
+    /// Send an ARP probe for this address, and report that with [`Input::Sent`]; an answer with [`Input::InUse`], or with
+    /// [`Input::Unsent`] that there may be none.
     Probe(Ipv4Addr),
     /// Write this lease into the record: it is new, or its times have changed.
     Record(Lease),

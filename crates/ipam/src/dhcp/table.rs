@@ -41,7 +41,7 @@ pub enum Effect {
         bytes: Vec<u8>,
     },
     /// Send an ARP probe for this address (DHC-5), unless kube-vip announces it for this load balancer ([`Command::Own`]): the frame is
-    /// that of [`Table::probe`]. If it is not sent, call [`Table::unsent`]. The host does not answer its own: if it has the address
+    /// that of [`Table::probe`]. Once it is sent, call [`Table::sent`], or else [`Table::unsent`]. The host does not answer its own: if it has the address
     /// itself, call [`Table::in_use`].
     Probe(Ipv4Addr),
     /// Write this lease into the record (DHC-1).
@@ -278,6 +278,11 @@ impl Table {
             self.handle(uid, Input::InUse(address, by), now, out);
         }
         !uids.is_empty()
+    }
+
+    /// DHC-5: the probe of this client was sent at this time. O(log n).
+    pub fn sent(&mut self, uid: &Uid, now: Now, out: &mut Vec<Action>) {
+        self.handle(uid, Input::Sent, now, out);
     }
 
     /// DHC-5: the probe of this client was not sent. O(log n).

@@ -148,6 +148,14 @@ impl Line {
         }
     }
 
+    /// Reads a frame that is there. `None`: there is none, or it is not open.
+    pub fn receive_now(&self, buffer: &mut [u8]) -> Option<io::Result<(usize, Checksum)>> {
+        match self.socket.as_ref()?.receive_now(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            received => Some(received),
+        }
+    }
+
     /// Sends a frame. `None`: it is not open.
     pub fn send(&self, frame: &[u8]) -> Option<io::Result<()>> {
         Some(self.socket.as_ref()?.send(frame))

@@ -30,8 +30,9 @@ use crate::dhcp::socket::{self, LONGEST_FRAME};
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks between two at the interface's address: a bridge takes another one when a port is added, and nothing says so.
 const LOOKS_PER_ADDRESS: u32 = 30;
-/// Most frames that are read before the clients' own times are looked at.
-const FRAMES_AT_ONCE: usize = 64;
+/// Most frames that are read before the clients' own times are looked at, so that a flood of them does not hold up the renewals. They take
+/// milliseconds, and are more than a network that is not flooded has for the process within the seconds that it may be delayed.
+const FRAMES_AT_ONCE: usize = 1024;
 
 /// One interface.
 pub struct Port {
@@ -70,19 +71,20 @@ impl Port {
         loop {
             self.open_if_due();
             let wake = tokio::time::sleep_until(self.wake_at().into());
-            tokio::select! {
+            let request = tokio::select! {
                 request = self.requests.recv() => match request {
-                    Some(request) => self.serve(request),
+                    Some(request) => Some(request),
                     None => return,
                 },
-                received = self.line.receive(&mut buffer) => match received {
-                    Ok((length, checksum)) => {
-                        self.received(buffer.get(..length).unwrap_or_default(), checksum);
-                        self.receive_more(&mut buffer).await;
-                    }
-                    Err(error) => self.receive_failed(&error),
+                received = self.line.receive(&mut buffer) => {
+                    self.heard(received, &buffer);
+                    None
                 },
-                () = wake => {}
+                () = wake => None,
+            };
+            self.receive_all(&mut buffer);
+            if let Some(request) = request {
+                self.serve(request);
             }
             if self.look_if_due() && self.is_over() {
                 return self.end();
@@ -101,20 +103,24 @@ impl Port {
         times.fold(self.look_at, Instant::min)
     }
 
-    /// Frames that are there already, without a look at the requests for each.
-    async fn receive_more(&mut self, buffer: &mut [u8]) {
+    /// Frames that are there already. DHC-5: before anybody's time counts as over, or a process that was delayed would take an address for
+    /// free whose holder has answered.
+    fn receive_all(&mut self, buffer: &mut [u8]) {
         for _ in 0..FRAMES_AT_ONCE {
-            let received = tokio::select! {
-                biased;
-                received = self.line.receive(buffer) => received,
-                () = std::future::ready(()) => return,
+            let Some(received) = self.line.receive_now(buffer) else {
+                return;
             };
-            match received {
-                Ok((length, checksum)) => {
-                    self.received(buffer.get(..length).unwrap_or_default(), checksum);
-                }
-                Err(error) => return self.receive_failed(&error),
+            self.heard(received, buffer);
+        }
+    }
+
+    /// A frame, which begins the buffer, or why there is none.
+    fn heard(&mut self, received: io::Result<(usize, Checksum)>, buffer: &[u8]) {
+        match received {
+            Ok((length, checksum)) => {
+                self.received(buffer.get(..length).unwrap_or_default(), checksum);
             }
+            Err(error) => self.receive_failed(&error),
         }
     }
 
@@ -395,8 +401,10 @@ impl Port {
         let now = self.clocks.now();
         let table = &mut self.clients.table;
         if !is_sent {
-            table.unsent(uid, now, &mut self.actions);
-        } else if let Some(own) = socket::own_hardware(address) {
+            return table.unsent(uid, now, &mut self.actions);
+        }
+        table.sent(uid, now, &mut self.actions);
+        if let Some(own) = socket::own_hardware(address) {
             table.in_use(address, own, now, &mut self.actions);
         }
     }

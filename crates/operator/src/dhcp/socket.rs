@@ -26,8 +26,8 @@ use tokio::io::unix::AsyncFd;
 
 use crate::dhcp::filter;
 
-/// Longest frame that is read whole: a reply has at most 576 bytes and options of at most 1,500 (option 57); an interface
-/// with jumbo frames may deliver longer ones, which are no replies to us.
+/// Longest frame that is read whole: a reply has at most 1,472 bytes of UDP payload, as option 57 says, which is a frame of 1,514 bytes.
+/// An interface with jumbo frames may deliver longer ones, which are no replies to us.
 pub const LONGEST_FRAME: usize = 2048;
 /// Receive buffer in bytes. After a start the replies to 4,096 clients come within ten seconds, and a scheduler may be a
 /// tenth of a second late: 40 frames, of which each occupies a page or more.
@@ -119,11 +119,16 @@ pub fn own_hardware(address: Ipv4Addr) -> Option<HardwareAddress> {
         ip(entry.address.as_ref()) == Some(address)
             && ip(entry.netmask.as_ref()) != Some(Ipv4Addr::BROADCAST)
     })?;
-    let mut links = all
-        .iter()
-        .filter(|entry| entry.interface_name == has_it.interface_name);
+    let interface = interface_of(&has_it.interface_name);
+    let mut links = all.iter().filter(|entry| entry.interface_name == interface);
     let hardware = links.find_map(|entry| entry.address.as_ref()?.as_link_addr()?.addr());
     Some(hardware.map_or(HardwareAddress::ZERO, HardwareAddress))
+}
+
+/// The interface of an address, by what `getifaddrs` says: that is the label of the address, such as `eth0:1`. No interface has a colon in
+/// its name.
+fn interface_of(label: &str) -> &str {
+    label.split(':').next().unwrap_or_default()
 }
 
 /// A socket on one interface.
@@ -172,7 +177,8 @@ impl PacketSocket {
         self.0.async_io(interest, receive).await
     }
 
-    fn receive_now(&self, buffer: &mut [u8]) -> io::Result<(usize, Checksum)> {
+    /// The same for a frame that is there; never waits: without one the error is `WouldBlock`.
+    pub fn receive_now(&self, buffer: &mut [u8]) -> io::Result<(usize, Checksum)> {
         let mut parts = [IoSliceMut::new(buffer)];
         let mut control = nix::cmsg_space!([u8; AUXDATA]);
         let fd = self.0.get_ref().as_raw_fd();
@@ -228,6 +234,18 @@ fn readiness(fd: OwnedFd) -> Result<AsyncFd<OwnedFd>, OpenError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dhc_5_an_address_with_a_label_is_on_the_interface_before_the_colon() {
+        let labels = [
+            ("eth0", "eth0"),
+            ("eth0:1", "eth0"),
+            ("br0.7:kube", "br0.7"),
+        ];
+        for (label, interface) in labels {
+            assert_eq!(interface_of(label), interface);
+        }
+    }
 
     #[test]
     fn dhc_1_an_interface_is_found_by_its_name() {

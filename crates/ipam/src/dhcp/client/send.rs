@@ -200,7 +200,7 @@ impl Client {
         self.state = State::Checking {
             checked,
             until: now.mono.saturating_add(PROBE_WAIT),
-            is_probed: true,
+            is_probed: false,
             unsent,
         };
     }

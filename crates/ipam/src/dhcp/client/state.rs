@@ -125,7 +125,7 @@ pub(super) enum State {
     Checking {
         checked: Checked,
         until: Duration,
-        /// Whether a probe was sent that may be answered until then.
+        /// Whether a probe was sent that has its time for an answer until then.
         is_probed: bool,
         /// Probes before that one that were not sent.
         unsent: u32,

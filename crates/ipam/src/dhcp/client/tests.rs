@@ -108,6 +108,13 @@ impl Bench {
         if let Some(wakeup) = self.client.next_wakeup() {
             assert!(wakeup > self.mono, "{:?} at {:?}", self.client, self.mono);
         }
+        if out.iter().any(|output| matches!(output, Output::Probe(_))) {
+            // At once, unless the test then says otherwise.
+            let mut none = Vec::new();
+            let now = at(self.mono, self.ahead);
+            self.client.handle(Input::Sent, now, &mut none);
+            assert_eq!(none, []);
+        }
         let texts: Vec<String> = out.iter().map(|output| self.told(output)).collect();
         texts.join(", ")
     }

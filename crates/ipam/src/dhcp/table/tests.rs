@@ -127,7 +127,12 @@ impl Bench {
         for Action { uid, effect } in actions {
             let frame = match effect {
                 Effect::Frame { bytes, .. } => bytes,
-                Effect::Probe(address) => self.table.probe(address),
+                Effect::Probe(address) => {
+                    let mut none = Vec::new();
+                    self.table.sent(&uid, at(self.mono), &mut none);
+                    assert_eq!(none, []);
+                    self.table.probe(address)
+                }
                 effect => {
                     self.events.push((uid, effect));
                     continue;
@@ -376,6 +381,7 @@ fn dhc_5_an_interface_with_another_address_probes_again_from_that() {
         panic!("it is an ARP packet");
     };
     assert_eq!((arp.sender, arp.target_address), (other, address));
+    bench.table.sent(&uid(0), at(bench.mono), &mut out);
     bench.mono = bench.table.next_wakeup().unwrap();
     bench.table.wake(at(bench.mono), &mut out);
     assert!(bench.table.client(&uid(0)).unwrap().lease().is_some());
@@ -506,6 +512,10 @@ proptest! {
                         prop_assert_eq!(delivery, Ok(Delivery::Client));
                     }
                 }
+            }
+            let is_probe = |action: &&Action| matches!(action.effect, Effect::Probe(_));
+            for action in out.clone().iter().filter(is_probe) {
+                table.sent(&action.uid, at(mono), &mut out);
             }
             let wakeups: BTreeSet<_> = table.clients().filter_map(|(uid, c)| Some((c.next_wakeup()?, uid.clone()))).collect();
             prop_assert_eq!(&table.wakeups, &wakeups);

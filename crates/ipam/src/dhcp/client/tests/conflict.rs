@@ -47,6 +47,25 @@ fn dhc_5_an_address_is_not_bound_before_a_probe_of_it_was_sent() {
     assert_eq!(bench.client.probed(), None);
 }
 
+/// The process was delayed before it has sent the probe.
+#[test]
+fn dhc_5_an_answer_has_a_second_from_when_the_probe_was_sent() {
+    let mut bench = Bench::new(None);
+    bench.input(Input::Start);
+    bench.offer(SERVER, ADDRESS);
+    bench.ack(SERVER, ADDRESS);
+    bench.input(Input::Unsent);
+    bench.mono = Duration::from_millis(900);
+    assert_eq!(bench.input(Input::Sent), "");
+    let end = Duration::from_millis(1_900);
+    assert_eq!(bench.client.next_wakeup(), Some(end));
+    assert_eq!(bench.sleep(), "record .210 until Some(120), bound .210");
+    // After that nothing is waited for.
+    let wakeup = bench.client.next_wakeup();
+    assert_eq!(bench.input(Input::Sent), "");
+    assert_eq!(bench.client.next_wakeup(), wakeup);
+}
+
 /// The load balancer may be meant to have a lease on another interface.
 #[test]
 fn dhc_5_after_ten_probes_that_were_not_sent_the_client_starts_over() {
@@ -235,7 +254,7 @@ fn dhc_5_an_address_of_another_lease_is_declined() {
 
 /// RFC 2131 has 10 s at least. A server that has nothing but addresses in use would put all that are left aside.
 #[test]
-fn dhc_5_the_pause_after_a_decline_grows_until_a_lease() {
+fn dhc_5_the_pause_after_a_decline_grows_until_a_lease_is_renewed() {
     let mut bench = Bench::new(None);
     bench.input(Input::Start);
     for pause in [10, 10, 16, 32, 64, 64] {
@@ -249,12 +268,27 @@ fn dhc_5_the_pause_after_a_decline_grows_until_a_lease() {
         let waited = bench.mono.abs_diff(before);
         assert!(waited.abs_diff(secs(pause)) <= secs(2), "{waited:?}");
     }
-    bench.offer(SERVER, OTHER);
+    let bound = |bench: &mut Bench| {
+        bench.offer(SERVER, OTHER);
+        bench.sleep();
+        bench.ack(SERVER, OTHER);
+        bench.sleep();
+        assert_eq!(bench.state(), StateName::Bound);
+    };
+    bound(&mut bench);
     bench.sleep();
     bench.ack(SERVER, OTHER);
-    bench.sleep();
     bench.input(Input::Held(OTHER, Conflict::Pool));
     assert_eq!(bench.client.next_wakeup(), Some(bench.mono + secs(10)));
+    // A holder that does not answer ARP is found once the lease is told: each time.
+    for pause in [10, 16, 32, 64, 64] {
+        bench.sleep();
+        bound(&mut bench);
+        bench.input(Input::Held(OTHER, Conflict::Lease));
+        let wakeup = bench.client.next_wakeup().unwrap();
+        let waits = wakeup.abs_diff(bench.mono);
+        assert!(waits.abs_diff(secs(pause)) <= secs(1), "{waits:?}");
+    }
 }
 
 /// Of two servers on one network the one that answers first may be of no use.

@@ -160,6 +160,7 @@ impl World {
                     return;
                 }
                 self.probing = Probing::Since(self.mono);
+                self.input(Input::Sent);
                 let [.., last] = address.octets();
                 if let Some(Some(host)) = self.hosts.get(usize::from(last)) {
                     let answer = Packet::Answer(*address, *host);
