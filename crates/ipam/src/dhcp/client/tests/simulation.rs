@@ -61,10 +61,11 @@ proptest! {
         prop_assert_eq!(world.client.lease().map(|lease| lease.address), world.keeps);
     }
 
-    /// DHC-2: nor does a second server that is authoritative and leases other addresses.
+    /// DHC-2: nor does a second server that is authoritative and leases other addresses, or confirms the leases of the first one.
     #[test]
     fn dhc_2_no_other_server_ends_a_lease_that_its_server_keeps(
         seed in any::<u64>(),
+        confirms in any::<bool>(),
         steps in proptest::collection::vec(
             prop_oneof![
                 3 => (0u32..100_000).prop_map(Step::Pass),
@@ -79,6 +80,9 @@ proptest! {
         let mut world = World::leased(seed);
         world.servers[1].is_authoritative = true;
         world.servers[1].is_up = true;
+        if confirms {
+            world.servers[1].knows_all();
+        }
         for step in steps {
             world.step(&step);
         }
