@@ -131,6 +131,15 @@ impl Client {
         }
     }
 
+    /// The address that it has or checks, or has checked and asked for: no other client may have it too (DHC-5).
+    pub(super) fn claimed(&self) -> Option<Ipv4Addr> {
+        match &self.state {
+            State::Checking { checked, .. } => Some(checked.offer().address),
+            State::Requesting { offer, .. } if self.identity.is_chosen => Some(offer.address),
+            _ => self.lease().map(|lease| lease.address),
+        }
+    }
+
     /// When to call [`Input::Time`] next, on the monotonic clock. After that call it is later than the time of the call.
     /// None: only a reply or a command changes anything.
     pub const fn next_wakeup(&self) -> Option<Duration> {

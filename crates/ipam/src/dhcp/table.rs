@@ -108,6 +108,8 @@ pub struct Table {
     replies: Index<(u32, HardwareAddress)>,
     /// Who probes this address.
     probes: Index<Ipv4Addr>,
+    /// Who has this address or checks it, or has checked it and asked for it. More than one only by records.
+    claims: Index<Ipv4Addr>,
     wakeups: BTreeSet<(Duration, Uid)>,
     outputs: Vec<Output>,
 }
@@ -123,6 +125,7 @@ struct Row {
 struct Keys {
     reply: Option<(u32, HardwareAddress)>,
     probe: Option<Ipv4Addr>,
+    claim: Option<Ipv4Addr>,
     wakeup: Option<Duration>,
 }
 
@@ -135,6 +138,7 @@ impl Table {
             rows: BTreeMap::new(),
             replies: Index::default(),
             probes: Index::default(),
+            claims: Index::default(),
             wakeups: BTreeSet::new(),
             outputs: Vec::new(),
         }
@@ -298,6 +302,19 @@ impl Table {
         }
     }
 
+    /// DHC-5: the address that an ARP packet shows to be in use, if a client checks it. O(log n).
+    pub fn checked_by(&self, arp: &Arp) -> Option<Ipv4Addr> {
+        let address = arp.claims(self.interface)?;
+        self.probes.0.contains_key(&address).then_some(address)
+    }
+
+    /// DHC-5: that an address is in use says nothing for now: it is probed again. O(log n).
+    pub fn doubt(&mut self, address: Ipv4Addr, now: Now, out: &mut Vec<Action>) {
+        for uid in self.probes.get(&address) {
+            self.unsent(&uid, now, out);
+        }
+    }
+
     /// When to call [`Table::wake`] next, on the monotonic clock. O(log n).
     pub fn next_wakeup(&self) -> Option<Duration> {
         self.wakeups.first().map(|(at, _)| *at)
@@ -334,19 +351,28 @@ impl Table {
         let keys = Keys {
             reply: row.client.xid().map(|xid| (xid, hardware)),
             probe: row.client.probed(),
+            claim: row.client.claimed(),
             wakeup: row.client.next_wakeup(),
         };
         let before = core::mem::replace(&mut row.keys, keys);
         self.forget(uid, before);
         self.remember(uid, keys);
-        for output in self.outputs.drain(..) {
+        let mut conflict = None;
+        let mut outputs = core::mem::take(&mut self.outputs);
+        for output in outputs.drain(..) {
             let effect = match output {
                 Output::Send { message, server } => {
                     let kind = message.body.kind();
                     let bytes = client_frame(self.interface, &message, server);
                     Effect::Frame { kind, bytes }
                 }
-                Output::Probe(address) => Effect::Probe(address),
+                Output::Probe(address) => match self.rival(uid, address) {
+                    None => Effect::Probe(address),
+                    Some(rival) => {
+                        conflict = Some((address, rival));
+                        continue;
+                    }
+                },
                 Output::Record(lease) => Effect::Record(lease),
                 Output::Lost { address, loss } => Effect::Lost { address, loss },
                 Output::Event(event) => Effect::Event(event),
@@ -355,7 +381,24 @@ impl Table {
             let uid = uid.clone();
             out.push(Action { uid, effect });
         }
+        self.outputs = outputs;
+        if let Some((address, rival)) = conflict {
+            self.handle(uid, Input::Held(address, rival), now, out);
+        }
         true
+    }
+
+    /// DHC-5: whether another client of this table has an address or checks it. It does not answer a probe, and has no
+    /// record of the lease yet. The first one has it. O(log n).
+    fn rival(&self, uid: &Uid, address: Ipv4Addr) -> Option<Conflict> {
+        let hardware = |uid: &Uid| Some(self.rows.get(uid)?.client.identity().hardware);
+        let uids = self.claims.get(&address);
+        let other = uids.iter().find(|other| *other != uid)?;
+        Some(if hardware(other) == hardware(uid) {
+            Conflict::Twin
+        } else {
+            Conflict::Lease
+        })
     }
 
     fn forget(&mut self, uid: &Uid, keys: Keys) {
@@ -364,6 +407,9 @@ impl Table {
         }
         if let Some(key) = keys.probe {
             self.probes.remove(&key, uid);
+        }
+        if let Some(key) = keys.claim {
+            self.claims.remove(&key, uid);
         }
         if let Some(at) = keys.wakeup {
             self.wakeups.remove(&(at, uid.clone()));
@@ -376,6 +422,9 @@ impl Table {
         }
         if let Some(key) = keys.probe {
             self.probes.insert(key, uid);
+        }
+        if let Some(key) = keys.claim {
+            self.claims.insert(key, uid);
         }
         if let Some(at) = keys.wakeup {
             self.wakeups.insert((at, uid.clone()));

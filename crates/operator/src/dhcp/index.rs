@@ -251,6 +251,12 @@ impl Index {
         has_it || withdrawn.has(&key, address, Instant::now())
     }
 
+    /// DHC-5: whether kube-vip may still answer ARP for an address because of a Service that had it until a moment ago, whosever that was.
+    pub fn was_withdrawn(&self, address: Ipv4Addr) -> bool {
+        let withdrawn = self.stores.withdrawn.lock();
+        withdrawn.has_any(address, Instant::now())
+    }
+
     fn queue_all_with(&self, address: Ipv4Addr) {
         let recorded: Vec<Owner> = self.stores.recorded.read().with(address).collect();
         for owner in recorded.into_iter().chain(self.views.holders(address)) {

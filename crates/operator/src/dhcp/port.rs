@@ -15,7 +15,7 @@ use harvester_lb_ipam::dhcp::{
 };
 use harvester_lb_ipam::{Owner, Uid};
 use tokio::sync::mpsc;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::dhcp::clients::Clients;
 use crate::dhcp::clocks::Clocks;
@@ -45,6 +45,8 @@ pub struct Port {
     clients: Clients,
     /// Load balancers whose request failed because the interface was down; queued when it is not any more.
     waiting: BTreeSet<Owner>,
+    /// Whether the last new lease was one too many, which is logged once.
+    is_full: bool,
     actions: Vec<Action>,
 }
 
@@ -60,6 +62,7 @@ impl Port {
             look_at: Instant::now() + LOOK_INTERVAL,
             looks: 0,
             waiting: BTreeSet::new(),
+            is_full: false,
             actions: Vec::new(),
         }
     }
@@ -136,10 +139,15 @@ impl Port {
             Received::Other => {}
         }
         let now = self.clocks.now();
-        let delivery = self
-            .clients
-            .table
-            .deliver(&received, now, &mut self.actions);
+        let table = &mut self.clients.table;
+        if let Received::Arp(arp) = &received
+            && let Some(address) = table.checked_by(arp)
+            && self.around.index.was_withdrawn(address)
+        {
+            // DHC-5: the answer of kube-vip says nothing, for a minute: the address was given back, and a DECLINE would keep it from all.
+            return table.doubt(address, now, &mut self.actions);
+        }
+        let delivery = table.deliver(&received, now, &mut self.actions);
         if delivery == Delivery::Unknown {
             metrics.ignored("unknown");
         }
@@ -296,9 +304,16 @@ impl Port {
             Some(_) => 0,
             None => index.leases_without(&self.line.interface, has_client),
         };
+        let is_new = record.phase.lease().is_none();
         match self.clients.insert(record, reserved, now) {
-            Ok(()) => {}
+            Ok(()) => self.is_full &= !is_new,
             Err(TableError::Full(limit)) => {
+                if !std::mem::replace(&mut self.is_full, true) {
+                    warn!(
+                        interface = self.line.interface,
+                        limit, "no further lease is asked for: there are as many as allowed"
+                    );
+                }
                 return Err(PortError::Full(self.line.interface.clone(), limit));
             }
             Err(TableError::Present(_)) => return Err(PortError::Changed),

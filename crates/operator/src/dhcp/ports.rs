@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tracing::warn;
 
 use crate::dhcp::order::{Order, PortError, Request, Surroundings};
 use crate::dhcp::port::Port;
@@ -24,6 +25,8 @@ pub struct Ports {
 struct Open {
     requests: BTreeMap<String, mpsc::Sender<Request>>,
     tasks: JoinSet<()>,
+    /// Whether there was no place for the last one, which is logged once.
+    is_full: bool,
 }
 
 impl Ports {
@@ -54,12 +57,16 @@ impl Ports {
         }
         if open.requests.len() >= MOST_PORTS {
             let text = format!("{MOST_PORTS} interfaces are in use");
+            if !std::mem::replace(&mut open.is_full, true) {
+                warn!(interface, error = text, "interface is not opened");
+            }
             return Err(PortError::Down(interface.to_owned(), text));
         }
         let (sender, requests) = mpsc::channel(REQUESTS);
         let port = Port::new(interface.to_owned(), self.around.clone(), requests);
         open.tasks.spawn(port.run());
         open.requests.insert(interface.to_owned(), sender.clone());
+        open.is_full = false;
         Ok(sender)
     }
 

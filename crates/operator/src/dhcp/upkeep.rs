@@ -227,7 +227,7 @@ fn after_order(ctx: &Context, owner: &Owner, result: Result<(), PortError>) -> N
 }
 
 fn wait_for_interface(ctx: &Context, owner: &Owner, problem: &EventDraft) -> Next {
-    // The port warns once, and the Event is for the owner.
+    // The port, or who opens the ports, warns once, when it begins. The Event is for the owner.
     debug!(lease = %owner.uid, lb = %owner.id, why = problem.text, "lease waits for its interface");
     ctx.notices.lasting(owner, problem);
     Next::Requeue(Requeue::Backoff)

@@ -90,7 +90,7 @@ fn reply(kind: u8, xid: u32, hardware: [u8; 6], address: [u8; 4]) -> Vec<u8> {
     frame
 }
 
-/// A table and a server that answers every message at once: 10.1.x.y for the client x, y.
+/// A table and a server that answers every message at once: an address by the last three bytes of the hardware address.
 struct Bench {
     table: Table,
     mono: Duration,
@@ -142,8 +142,8 @@ impl Bench {
             let Some((xid, hardware, kind, address)) = sent(&frame) else {
                 continue;
             };
-            let [.., x, y] = hardware;
-            let offered = address.unwrap_or([10, 1, x, y]);
+            let [.., w, x, y] = hardware;
+            let offered = address.unwrap_or([10, w, x, y]);
             let answer = match kind {
                 1 => 2,
                 3 => 5,
@@ -357,6 +357,83 @@ fn dhc_5_an_arp_answer_reaches_the_client_that_probes() {
     );
 }
 
+/// kube-vip may go on answering for another load balancer that has given the address back.
+#[test]
+fn dhc_5_an_address_in_doubt_is_probed_until_nobody_answers() {
+    let mut bench = Bench::new(1);
+    bench.command(0, Command::Start);
+    let address = bench.table.client(&uid(0)).unwrap().probed().unwrap();
+    let host = HardwareAddress([2, 0, 0, 0, 0, 5]);
+    let answer = |address| Arp {
+        kind: ArpKind::Reply,
+        sender: host,
+        sender_address: address,
+        target: INTERFACE,
+        target_address: Ipv4Addr::UNSPECIFIED,
+    };
+    assert_eq!(bench.table.checked_by(&answer(address)), Some(address));
+    let elsewhere = answer(Ipv4Addr::new(10, 9, 9, 9));
+    assert_eq!(bench.table.checked_by(&elsewhere), None);
+    for second in 1..5 {
+        let mut out = Vec::new();
+        bench.table.doubt(address, at(bench.mono), &mut out);
+        assert_eq!(out, []);
+        bench.until(Duration::from_secs(second));
+        let state = bench.table.client(&uid(0)).unwrap().state();
+        assert_eq!(state, StateName::Checking);
+    }
+    bench.until(Duration::from_secs(5));
+    assert!(bench.table.client(&uid(0)).unwrap().lease().is_some());
+}
+
+/// They do not answer each other, and neither has a recorded lease: only the first one that is offered an address asks for it.
+#[test]
+fn dhc_5_of_two_clients_of_one_interface_the_first_one_has_an_address() {
+    let address = [10, 1, 0, 9];
+    for (chosen, conflict) in [
+        (Some(HardwareAddress([2, 0, 0, 0, 0, 7])), Conflict::Twin),
+        (None, Conflict::Lease),
+    ] {
+        let mut table = Table::new(INTERFACE, 2);
+        let now = at(Duration::ZERO);
+        let mut out = Vec::new();
+        for number in 0..2 {
+            let identity = Identity::new(&uid(number), chosen);
+            let client = Client::new(identity, None, None, number.into(), now);
+            table.insert(uid(number), client, 0).unwrap();
+            table.command(&uid(number), Command::Start, now, &mut out);
+        }
+        out.clear();
+        for (number, kind) in [(0, 2), (1, 2), (0, 5), (1, 5)] {
+            let client = table.client(&uid(number)).unwrap();
+            let Some(xid) = client.xid() else { continue };
+            let hardware = client.identity().hardware.0;
+            let frame = reply(kind, xid, hardware, address);
+            let done = table.receive(&frame, Checksum::Verify, now, &mut out);
+            assert_eq!(done, Ok(Delivery::Client));
+        }
+        let probes: Vec<_> = out
+            .iter()
+            .filter(|action| matches!(action.effect, Effect::Probe(_)))
+            .map(|action| action.uid.clone())
+            .collect();
+        assert_eq!(probes, [uid(0)]);
+        let is_told = |action: &Action| {
+            let event = Event::Declined {
+                address: Ipv4Addr::from(address),
+                conflict,
+                is_offer: chosen.is_some(),
+            };
+            *action
+                == Action {
+                    uid: uid(1),
+                    effect: Effect::Event(event),
+                }
+        };
+        assert!(out.iter().any(is_told), "{out:?}");
+    }
+}
+
 /// A bridge takes the address of another port: an answer to the earlier one is lost.
 #[test]
 fn dhc_5_an_interface_with_another_address_probes_again_from_that() {
@@ -523,6 +600,12 @@ proptest! {
             prop_assert_eq!(table.replies.0.values().map(Vec::len).sum::<usize>(), waiting);
             let probing = table.clients().filter(|(_, c)| c.probed().is_some()).count();
             prop_assert_eq!(table.probes.0.values().map(Vec::len).sum::<usize>(), probing);
+            let claiming = table.clients().filter(|(_, c)| c.claimed().is_some()).count();
+            prop_assert_eq!(table.claims.0.values().map(Vec::len).sum::<usize>(), claiming);
+            let checked = table.clients().filter_map(|(_, c)| c.probed());
+            for address in checked {
+                prop_assert_eq!(table.claims.get(&address).len(), 1, "two clients for {}", address);
+            }
             prop_assert!(table.next_wakeup().is_none_or(|at| at > mono || step < 4));
         }
     }

@@ -27,6 +27,12 @@ impl Withdrawn {
         let at = self.0.get(&(service.clone(), address));
         at.is_some_and(|at| is_recent(*at, now))
     }
+
+    /// Whether any Service has shown an address until a moment ago. O(n).
+    pub(super) fn has_any(&self, address: Ipv4Addr, now: Instant) -> bool {
+        let mut all = self.0.iter();
+        all.any(|((_, of), at)| *of == address && is_recent(*at, now))
+    }
 }
 
 fn is_recent(at: Instant, now: Instant) -> bool {
@@ -49,6 +55,9 @@ mod tests {
         assert!(!withdrawn.has(&api, a, began));
         assert!(!withdrawn.has(&web, Ipv4Addr::new(192, 168, 100, 8), began));
         assert!(!withdrawn.has(&web, a, at(60)));
+        assert!(withdrawn.has_any(a, at(59)));
+        assert!(!withdrawn.has_any(a, at(60)));
+        assert!(!withdrawn.has_any(Ipv4Addr::new(192, 168, 100, 8), began));
         // Nothing is kept for ever.
         withdrawn.add(&api, a, at(60));
         assert_eq!(withdrawn.0.len(), 1);

@@ -5,7 +5,9 @@ use harvester_lb_controller_kit::work_queue::RetryPolicy;
 use harvester_lb_core::dhcp::claim::ServiceView;
 use harvester_lb_core::dhcp::record::{LeasePhase, LeaseRecord};
 use harvester_lb_core::event_draft::EventDraft;
-use harvester_lb_ipam::dhcp::{Event, HardwareAddress, Lease, Reply, ReplyKind};
+use harvester_lb_ipam::dhcp::{
+    Arp, ArpKind, Event, HardwareAddress, Lease, Reply, ReplyKind, arp_frame,
+};
 use parking_lot::Mutex;
 
 use harvester_lb_object::{Key, Version};
@@ -237,6 +239,45 @@ fn dhc_5_an_offered_address_of_a_twin_is_not_asked_for() {
         assert_eq!(client.probed(), (!is_twin).then_some(address));
         let client = port.around.index.views.get(&owner().uid).unwrap();
         assert!(!client.is_asking);
+    }
+}
+
+/// Another load balancer has just given the address back, and kube-vip has not seen yet that its Service is gone.
+#[test]
+fn dhc_5_an_answer_for_an_address_that_any_service_has_just_shown_is_waited_out() {
+    let address = Ipv4Addr::new(192, 168, 100, 7);
+    let host = HardwareAddress([2, 0, 0, 0, 0, 5]);
+    let answer = Arp {
+        kind: ArpKind::Reply,
+        sender: host,
+        sender_address: address,
+        target: host,
+        target_address: address,
+    };
+    for was_shown in [true, false] {
+        let (mut port, told, _sender) = port();
+        if was_shown {
+            let (index, key) = (&port.around.index, Key::new("shop", "api"));
+            let service = ServiceView {
+                shown: vec![address],
+                ..ServiceView::default()
+            };
+            let services = &index.stores.services;
+            services.written(&key, Version(1), service);
+            let change = services.forget(&key, Version(1));
+            index.service_changed(&key, &change.unwrap());
+        }
+        leased(&mut port, address);
+        port.received(&arp_frame(host, &answer), Checksum::Verify);
+        port.carry_out();
+        let expected = if was_shown {
+            vec![]
+        } else {
+            vec!["problem LeaseDeclined"]
+        };
+        assert_eq!(told.take(), expected);
+        let client = port.clients.table.client(&owner().uid).unwrap();
+        assert_eq!(client.probed(), was_shown.then_some(address));
     }
 }
 
