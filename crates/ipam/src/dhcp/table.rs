@@ -4,12 +4,15 @@
 //! nobody costs one lookup. The number of clients is bounded, by the limit or by the recorded leases, and everything else by it:
 //! no queue grows with the traffic.
 
+mod index;
+
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 
 use thiserror::Error;
 
+use self::index::Index;
 use super::arp::Arp;
 use super::client::Client;
 use super::clock::Now;
@@ -296,7 +299,7 @@ impl Table {
 
     /// DHC-5: answers to the probes so far may be lost, as the interface cannot be used. O(n log n) for those that probe.
     pub fn probe_again(&mut self, now: Now, out: &mut Vec<Action>) {
-        let uids: Vec<Uid> = self.probes.0.values().flatten().cloned().collect();
+        let uids: Vec<Uid> = self.probes.uids().cloned().collect();
         for uid in &uids {
             self.unsent(uid, now, out);
         }
@@ -305,7 +308,7 @@ impl Table {
     /// DHC-5: the address that an ARP packet shows to be in use, if a client checks it. O(log n).
     pub fn checked_by(&self, arp: &Arp) -> Option<Ipv4Addr> {
         let address = arp.claims(self.interface)?;
-        self.probes.0.contains_key(&address).then_some(address)
+        self.probes.has(&address).then_some(address)
     }
 
     /// DHC-5: that an address is in use says nothing for now: it is probed again. O(log n).
@@ -428,35 +431,6 @@ impl Table {
         }
         if let Some(at) = keys.wakeup {
             self.wakeups.insert((at, uid.clone()));
-        }
-    }
-}
-
-/// Uids by a key of theirs, which usually one uid has.
-#[derive(Debug)]
-struct Index<K>(BTreeMap<K, Vec<Uid>>);
-
-impl<K> Default for Index<K> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<K: Ord> Index<K> {
-    fn get(&self, key: &K) -> Vec<Uid> {
-        self.0.get(key).cloned().unwrap_or_default()
-    }
-
-    fn insert(&mut self, key: K, uid: &Uid) {
-        self.0.entry(key).or_default().push(uid.clone());
-    }
-
-    fn remove(&mut self, key: &K, uid: &Uid) {
-        if let Some(uids) = self.0.get_mut(key) {
-            uids.retain(|other| other != uid);
-            if uids.is_empty() {
-                self.0.remove(key);
-            }
         }
     }
 }

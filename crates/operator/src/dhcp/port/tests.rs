@@ -6,7 +6,7 @@ use harvester_lb_core::dhcp::claim::ServiceView;
 use harvester_lb_core::dhcp::record::{LeasePhase, LeaseRecord};
 use harvester_lb_core::event_draft::EventDraft;
 use harvester_lb_ipam::dhcp::{
-    Arp, ArpKind, Event, HardwareAddress, Lease, Reply, ReplyKind, arp_frame,
+    Arp, ArpKind, Checksum, Event, HardwareAddress, Lease, Received, Reply, ReplyKind, arp_frame,
 };
 use parking_lot::Mutex;
 
