@@ -2,12 +2,11 @@
 //! more (SHR-3).
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 
-use super::refusals::{Adding, Refusals};
-use super::service::{Others, Owners, Part, Primary, assemble};
+use super::refusals::Adding;
+use super::service::{Others, Owners, Part, ServedPrimary, assemble};
 use crate::cached::is_lb;
 use crate::desired::DesiredPort;
 
@@ -24,28 +23,33 @@ pub enum NextWrite<T> {
 
 /// Chooses the next write. `write`: that of a Service with these owners and ports; `None` if the present one has them.
 pub fn next_write<T>(
-    primary: Primary<'_>,
+    primary: ServedPrimary<'_>,
     others: &Others,
     present: Option<&Service>,
     write: impl Fn(&[(String, String)], &[DesiredPort]) -> Option<T>,
 ) -> NextWrite<T> {
-    let pending = pending(primary, others, present);
-    let none = (Refusals::default(), Duration::ZERO);
-    let (refusals, now) = others.refusals.as_deref().unwrap_or(&none);
+    let write = |owners: &[_], ports: &[_]| {
+        let is_possible = !owners.is_empty() && !ports.is_empty();
+        is_possible.then(|| write(owners, ports)).flatten()
+    };
+    let (owners, all) = assemble(primary, others, present, |_| true);
+    let pending = pending(primary, others, present, &all);
+    let refusals = others.refusals.as_deref().filter(|(it, _)| !it.is_empty());
+    let Some((refusals, now)) = refusals else {
+        let step = write(&owners, &all);
+        return step.map_or(NextWrite::Settled, |it| NextWrite::Some(it, pending));
+    };
     let adding = |chosen: &[&Adding]| {
         let names: BTreeSet<&str> = chosen.iter().map(|it| &*it.name).collect();
         let (owners, ports) = assemble(primary, others, present, |name| names.contains(name));
-        let is_possible = !owners.is_empty() && !ports.is_empty();
-        is_possible.then(|| write(&owners, &ports)).flatten()
+        write(&owners, &ports)
     };
-    if !refusals.is_empty() {
-        match adding(&[]) {
-            Some(rest) if refusals.may_write_rest(*now) => {
-                return NextWrite::Some(rest, Vec::new());
-            }
-            Some(_) => return NextWrite::Wait,
-            None => {}
+    match adding(&[]) {
+        Some(rest) if refusals.may_write_rest(*now) => {
+            return NextWrite::Some(rest, Vec::new());
         }
+        Some(_) => return NextWrite::Wait,
+        None => {}
     }
     let chosen = refusals.next(&pending, *now);
     match adding(&chosen) {
@@ -54,9 +58,14 @@ pub fn next_write<T>(
     }
 }
 
-/// The ports that can be added now, by load balancer: the primary's, then those of the others by age.
-fn pending(primary: Primary<'_>, others: &Others, present: Option<&Service>) -> Vec<Adding> {
-    let (_, all) = assemble(primary, others, present, |_| true);
+/// The ports that can be added now, by load balancer: the primary's, then those of the others by age. `all`: those of the Service with all
+/// of them.
+fn pending(
+    primary: ServedPrimary<'_>,
+    others: &Others,
+    present: Option<&Service>,
+    all: &[DesiredPort],
+) -> Vec<Adding> {
     let spec = present.and_then(|service| service.spec.as_ref());
     let has = spec.and_then(|spec| spec.ports.as_ref());
     let has = has.into_iter().flatten().filter_map(DesiredPort::stored);
@@ -79,7 +88,7 @@ fn pending(primary: Primary<'_>, others: &Others, present: Option<&Service>) -> 
 /// Why the API server refuses what is to change of the primary besides new ports; `None` if nothing is, or it is not refused. `write`:
 /// see [`next_write`].
 pub fn refused_of_primary<T>(
-    primary: Primary<'_>,
+    primary: ServedPrimary<'_>,
     others: &Others,
     present: Option<&Service>,
     write: impl Fn(&[(String, String)], &[DesiredPort]) -> Option<T>,

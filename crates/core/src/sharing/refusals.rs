@@ -172,4 +172,4 @@ impl Refusals {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -6,6 +6,7 @@
 //! one is added, since the API server demands that each of several ports has a name, and no two the same.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
@@ -48,7 +49,7 @@ impl Part {
 pub type Owners = Vec<(String, String)>;
 
 /// A primary that is served, and its ports.
-pub type Primary<'a> = Option<(&'a Part, &'a [DesiredPort])>;
+pub type ServedPrimary<'a> = Option<(&'a Part, &'a [DesiredPort])>;
 
 /// What the Service of a group has besides the ports that the primary serves now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -63,7 +64,7 @@ pub struct Others {
     /// there.
     pub slices: BTreeMap<String, BTreeSet<String>>,
     /// What the API server refuses of the Service, and the present time on that clock.
-    pub refusals: Option<Box<(Refusals, Duration)>>,
+    pub refusals: Option<Arc<(Refusals, Duration)>>,
 }
 
 impl Others {
@@ -275,7 +276,7 @@ pub fn wanted_names(ports: &[Port], is_shared: bool) -> BTreeMap<Served, String>
 /// belongs to those whose ports come next, so that who has left may delete its EndpointSlice. `adds`: whether the ports of the load
 /// balancer of this name are added that the Service lacks.
 pub fn assemble(
-    primary: Primary<'_>,
+    primary: ServedPrimary<'_>,
     others: &Others,
     present: Option<&Service>,
     adds: impl Fn(&str) -> bool,
@@ -335,16 +336,6 @@ pub fn assemble(
 pub fn carries(service: Option<&Service>, slice: Option<&EndpointSlice>, ports: &[Port]) -> bool {
     let carried = group::carried(service, slice);
     ports.iter().any(|port| carried.contains(&served(port)))
-}
-
-/// Whether the Service carries all ports of a load balancer.
-pub fn carries_all(
-    service: Option<&Service>,
-    slice: Option<&EndpointSlice>,
-    ports: &[Port],
-) -> bool {
-    let carried = group::carried(service, slice);
-    ports.iter().all(|port| carried.contains(&served(port)))
 }
 
 /// Whether the EndpointSlice of a load balancer that shares a Service lacks a port that no other one has any more. `named`: see

@@ -2,6 +2,7 @@
 //! Service (SHR-2 to SHR-7).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_api::condition::{self, READY};
@@ -57,7 +58,7 @@ pub struct Snapshot<'a> {
     /// Names of ports that load balancers are about to write into their EndpointSlices, each with the name of the load balancer.
     pub offers: Vec<(String, String)>,
     /// What the API server refuses of the Service, and the present time on that clock.
-    pub refusals: Option<Box<(Refusals, Duration)>>,
+    pub refusals: Option<Arc<(Refusals, Duration)>>,
 }
 
 impl<'a> Snapshot<'a> {

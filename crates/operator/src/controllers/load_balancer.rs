@@ -123,7 +123,7 @@ async fn reconcile_one(
     };
     let of = standing.address_of(key);
     let writes_service = of == key && matches!(goal, Goal::Serve(..) | Goal::AddressOnly(_));
-    let walked = Box::pin(walk::walk(ctx, key, lb, &goal, of)).await;
+    let walked = walk::walk(ctx, key, lb, &goal, of).await;
     (allocated.and(walked), writes_service)
 }
 

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use harvester_lb_controller_kit::store::Entry;
@@ -31,7 +32,7 @@ pub struct Members {
     /// The Bound records.
     pub records: Vec<Record>,
     /// What the API server refuses of the Service, and the present time on that clock.
-    pub refusals: Option<Box<(Refusals, Duration)>>,
+    pub refusals: Option<Arc<(Refusals, Duration)>>,
 }
 
 /// Shared addresses.
@@ -72,13 +73,13 @@ impl Index {
                 let names: BTreeSet<&str> = parties.iter().map(|(lb, _)| &*lb.name).collect();
                 refusals.retain(|name| names.contains(name));
             }
-            let refusals = leader.refusals.get(key);
+            let refusals = leader.refusals.get(key).filter(|it| !it.is_empty());
             let members = Members {
                 parties,
                 slices: slices.collect(),
                 offers,
                 records,
-                refusals: refusals.map(|it| Box::new((it.clone(), now))),
+                refusals: refusals.map(|it| Arc::new((it.clone(), now))),
             };
             Some((members, doubted_until))
         });

@@ -1,21 +1,20 @@
 use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::*;
 use crate::cached::Lb;
+use crate::sharing::refusals::Refusals;
+use crate::sharing::refusals::tests::pause;
 use crate::sharing::service::tests::{lb, service, slice};
 use crate::sharing::snapshot::tests::record;
 use crate::sharing::snapshot::{Party, Snapshot};
 use harvester_lb_object::Key;
 
 const SEEDS: u64 = 500;
-
-/// 1 s, 2 s and so on, up to a minute.
-fn pause(times: u32) -> Duration {
-    Duration::from_secs((1 << (times - 1).min(10)).min(60))
-}
 
 /// A group, the first of which is the primary, if it has one of the name `web`; and an API server with a policy.
 struct World {
@@ -62,7 +61,10 @@ impl World {
     }
 
     /// Calls with the primary's part and a snapshot of the group.
-    fn with<T>(&self, then: impl FnOnce(Primary<'_>, &Snapshot<'_>, Option<&Service>) -> T) -> T {
+    fn with<T>(
+        &self,
+        then: impl FnOnce(ServedPrimary<'_>, &Snapshot<'_>, Option<&Service>) -> T,
+    ) -> T {
         let primary = |name: &str| (name != "web").then_some("web");
         let objects = self.lbs.iter().zip(1..).map(|((name, ports), second)| {
             let names: Vec<String> = ports.iter().map(|port| format!("{port}-tcp")).collect();
@@ -88,7 +90,7 @@ impl World {
         )];
         let present = self.present();
         let mut snapshot = Snapshot::of(&key, parties.collect(), present.as_ref(), &records);
-        snapshot.refusals = Some(Box::new((self.refusals.clone(), self.now)));
+        snapshot.refusals = Some(Arc::new((self.refusals.clone(), self.now)));
         let own = self.lbs.iter().find(|(name, _)| name == "web");
         let own = own.map(|(name, ports)| {
             let port = |port: &u16| DesiredPort {

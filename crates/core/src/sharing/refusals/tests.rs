@@ -26,7 +26,7 @@ fn secs(n: u64) -> Duration {
 }
 
 /// 1 s, 2 s and so on, up to a minute.
-fn pause(times: u32) -> Duration {
+pub(in crate::sharing) fn pause(times: u32) -> Duration {
     secs(1 << (times - 1).min(10)).min(secs(60))
 }
 

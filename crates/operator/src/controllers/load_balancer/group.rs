@@ -32,7 +32,7 @@ pub struct Group {
     offers: Vec<(String, String)>,
     service: Option<Arc<CachedService>>,
     records: Vec<Record>,
-    refusals: Option<Box<(Refusals, Duration)>>,
+    refusals: Option<Arc<(Refusals, Duration)>>,
 }
 
 struct StoredParty {

@@ -66,7 +66,9 @@ async fn waiting() -> Context {
     set_pool(&ctx, 7, &[]);
     for number in 0..WAITING {
         let key = Key::new("n", format!("lb-{number}"));
-        load_balancer::reconcile(&ctx, &key).await.unwrap();
+        Box::pin(load_balancer::reconcile(&ctx, &key))
+            .await
+            .unwrap();
     }
     passes(&ctx);
     taken(&ctx);
