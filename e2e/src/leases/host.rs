@@ -18,7 +18,8 @@ pub fn hardware(world: &World, host: &str) -> anyhow::Result<String> {
     Ok(hardware.to_owned())
 }
 
-/// Lets a host lease an address from dnsmasq, and waits until that has recorded it.
+/// Lets a host lease an address from dnsmasq, and waits until that has recorded it. Only one message is sent: another one might come into
+/// the log of the server after this.
 pub async fn lease(
     world: &World,
     host: &str,
@@ -30,8 +31,8 @@ pub async fn lease(
     let netns = world.cluster.netns(host)?;
     let socket = netns.run(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 68)))??;
     socket.set_broadcast(true)?;
+    socket.send_to(&request, (lan(255), 67))?;
     eventually(&format!("{host} has leased {address}"), SOON, || async {
-        socket.send_to(&request, (lan(255), 67))?;
         let held = server.held_by(&hardware);
         ensure!(held == Some(address), "{}", server.leases());
         Ok(Some(()))
