@@ -23,7 +23,7 @@ pub struct Wish<'a> {
     pub ports: Option<BTreeSet<Served>>,
     /// Its EndpointSlice.
     pub slice: Option<&'a EndpointSlice>,
-    /// Whether its status says that it shares an address of which the group has the record, and nothing else keeps it from being served.
+    /// Whether its status says that it shares an address of which the group has the record, and its spec can be served.
     pub is_told: bool,
 }
 

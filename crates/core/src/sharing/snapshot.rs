@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use harvester_lb_api::condition::{self, READY};
 use harvester_lb_ipam::{Record, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -19,7 +18,7 @@ use super::refusals::Refusals;
 use super::telling;
 use crate::cached::{self, Lb};
 use crate::spec::{self, Port};
-use crate::status::{self, allocated, allocated_addr};
+use crate::status::{allocated, allocated_addr};
 
 /// A load balancer of a group, as it is stored.
 #[derive(Clone, Copy, Debug)]
@@ -147,16 +146,15 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// Whether the status of a load balancer says that it shares an address of which the group has the record, and can be served with it. While
-/// the primary moves, it may be told the former one (REL-4).
+/// Whether the status of a load balancer says that it shares an address of which the group has the record. While the primary moves, it may
+/// be told the former one (REL-4). One that waits until somebody else's Service of the group's name is gone keeps the address meanwhile, as
+/// a load balancer alone does (SVC-1).
 fn is_told(party: &Party<'_>, group: &str, records: &[Record]) -> bool {
     let Lb::Valid(lb) = party.lb else {
         return false;
     };
-    let ready = condition::find(status::conditions(lb), READY);
-    let is_barred = ready.is_some_and(|it| it.reason.as_deref() == Some(status::NAME_CONFLICT));
     let has = |addr| records.iter().any(|record| record.spec.addr == addr);
-    !is_barred && telling::was_of(lb, group) && allocated_addr(lb).is_some_and(has)
+    telling::was_of(lb, group) && allocated_addr(lb).is_some_and(has)
 }
 
 /// Which of its records is that of the group's address, while it moves from one to another (REL-4): the one that the Service asks

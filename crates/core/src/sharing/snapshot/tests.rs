@@ -120,7 +120,7 @@ fn shr_5_the_holder_and_the_others() {
 
 /// Its status says that it shares the address, and the Service does not have its ports yet.
 #[test]
-fn shr_5_who_is_told_and_can_be_served_remains_when_the_primary_goes() {
+fn shr_5_who_is_told_remains_when_the_primary_goes() {
     let key = Key::new("ns", "web");
     let told = Shared::Secondary("web".to_owned()).condition("10.0.0.2");
     let b = |address: &str, spec: Value, shared: &str, ready: &str| {
@@ -174,10 +174,10 @@ fn shr_5_who_is_told_and_can_be_served_remains_when_the_primary_goes() {
             false,
         ),
         (
-            "barred",
+            "somebody else has the name",
             b("10.0.0.2", valid(), "True", status::NAME_CONFLICT),
             vec![at],
-            false,
+            true,
         ),
     ] {
         let of_web = service("10.0.0.3");
