@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds the operator of an earlier revision, by default the last one before the
-# annotations that ask for an address, in a folder, and prints its path. The
+# Builds the operator of an earlier revision, by default the last one before
+# addresses that are excluded, requested, shared or leased, in a folder, and prints its path. The
 # build does not touch this checkout; the history must have the revision.
 #
 #	before.sh FOLDER [REVISION]
 set -eu
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
-revision=${2:-f868b13dc8ffa5b3614a8fd9f3675397cb57b0a2}
+revision=${2:-3db4e34055eb15c03c452a76c90603efcdad7f7b}
 cd "$(dirname "$0")/.."
 git cat-file -e "$revision^{commit}" 2>/dev/null || {
 	echo "the history has no $revision; a shallow clone gets it by git fetch --unshallow" >&2

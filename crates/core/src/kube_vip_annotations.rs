@@ -26,7 +26,12 @@ pub const COPIED: [&str; 5] = [
     "kube-vip.io/dhcp-broadcast",
 ];
 /// What the keys of kube-vip's annotations begin with.
-const PREFIX: &str = "kube-vip.io/";
+pub const PREFIX: &str = "kube-vip.io/";
+
+/// Whether this is the key of an annotation for kube-vip that is not copied: it means nothing on a load balancer (KVA-1).
+pub fn is_ignored(key: &str) -> bool {
+    key.starts_with(PREFIX) && !COPIED.contains(&key)
+}
 
 /// The interfaces of the nodes that a load balancer may name (KVA-2). Who may write a load balancer is no administrator of the hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -159,15 +164,13 @@ pub fn warnings<'a>(
     let refused = interface(meta).filter(|name| !allowed.allow(name));
     let refused = refused.map(|name| refusal(name, allowed));
     let annotations = meta.annotations.iter().flat_map(BTreeMap::keys);
-    let ignored = annotations
-        .filter(|key| key.starts_with(PREFIX) && !COPIED.contains(&&***key))
-        .map(|key| {
-            format!(
-                "annotation {}: ignored on a LoadBalancer; those that are passed on to kube-vip are {}",
-                shown(key),
-                COPIED.join(", ")
-            )
-        });
+    let ignored = annotations.filter(|key| is_ignored(key)).map(|key| {
+        format!(
+            "annotation {}: ignored on a LoadBalancer; those that are passed on to kube-vip are {}",
+            shown(key),
+            COPIED.join(", ")
+        )
+    });
     refused.into_iter().chain(ignored)
 }
 

@@ -51,6 +51,8 @@ mod plan;
 mod play;
 #[path = "schedules/player.rs"]
 mod player;
+#[path = "schedules/policy.rs"]
+mod policy;
 #[path = "schedules/process.rs"]
 mod process;
 #[path = "schedules/regressions.rs"]

@@ -1,5 +1,5 @@
 //! What the defaults of the chart promise and no Pod of a test shows: replicas apart, probes, budgets, ports of the
-//! NetworkPolicies, no monitoring.
+//! NetworkPolicies, no monitoring, no DHCP process.
 
 use std::sync::Arc;
 
@@ -24,6 +24,9 @@ pub async fn chart_defaults_are_for_two_nodes_without_monitoring(
         object["apiVersion"] == "monitoring.coreos.com/v1" || object["kind"] == "ConfigMap"
     };
     let found: Vec<String> = objects.iter().filter(is_monitoring).map(id).collect();
+    ensure!(found.is_empty(), "by default there are {found:?}");
+    let of_dhcp = |id: &String| id.contains("dhcp");
+    let found: Vec<String> = objects.iter().map(id).filter(of_dhcp).collect();
     ensure!(found.is_empty(), "by default there are {found:?}");
 
     let values = json!({"adminPort": 9081, "webhook": {"httpsPort": 9443}});

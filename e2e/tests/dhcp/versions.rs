@@ -1,4 +1,4 @@
-//! The version before the annotations of section 15 of the rules and this one lead in turn, while the DHCP process of this one holds a
+//! The version before section 15 of the rules and this one lead in turn, while the DHCP process of this one holds a
 //! lease (IPA-9). `HLB_OPERATOR_BEFORE` names the program of the other version, as `make test-before` sets it; without it both are
 //! of this version.
 
@@ -31,8 +31,16 @@ const RESYNC: Duration = Duration::from_secs(90);
 const POOLS: [&str; 2] = [NS, "before-excluding"];
 /// Those that ask for something that the version before does not have.
 const ASKING: [&str; 6] = ["primary", "second", "third", "asked", "vlan", "leased"];
-/// Those among them with an annotation of ours; kube-vip's says nothing to it.
-const WITH_ANNOTATION: [&str; 3] = ["second", "third", "asked"];
+/// Those that it leaves alone: with an annotation of ours, a Service of several load balancers, or a lease. kube-vip's annotations say
+/// nothing to it.
+const LEFT_ALONE: [&str; 6] = [
+    "primary",
+    "second",
+    "third",
+    "asked",
+    "leased",
+    "leased-too",
+];
 
 /// The program of the version before, and whether it is one.
 fn before(world: &World) -> (PathBuf, bool) {
@@ -208,7 +216,7 @@ pub async fn ipa_9_the_version_before_leads_in_turn(world: Arc<World>) -> anyhow
         leading = next;
         quiet(&world, "node2").await?;
         if is_other {
-            for name in WITH_ANNOTATION {
+            for name in LEFT_ALONE {
                 if world.lbs(NS).get_opt(name).await?.is_some() {
                     world.lb_reason(NS, name, "UnsupportedAnnotation").await?;
                 }

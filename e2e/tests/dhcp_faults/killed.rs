@@ -162,19 +162,25 @@ pub async fn dhc_2_killed_in_each_state_with_a_standby(world: Arc<World>) -> any
 }
 
 pub async fn dhc_2_killed_while_the_server_is_away(world: Arc<World>) -> anyhow::Result<()> {
-    for (ns, kind) in rounds("away", "dnsmasq") {
-        let done = killed_while_the_server_is_away(&world, &ns, kind).await;
+    for (number, (ns, kind)) in rounds("away", "dnsmasq").enumerate() {
+        let done =
+            killed_while_the_server_is_away(&world, (&ns, kind), is_with_standby(number)).await;
         done.context(kind)?;
     }
     Ok(())
 }
 
-/// After T1 and after T2, when nobody renews the lease; and the next one too, before anybody confirms it. After T2 the server has ended,
-/// and starts again with its lease file.
+/// Whether there is a standby in this round: each kind of server has rounds with one and without.
+const fn is_with_standby(number: usize) -> bool {
+    number % 4 > 1
+}
+
+/// After T1 and after T2, when nobody renews the lease; and the next one too, before anybody confirms it. A standby takes over after T1,
+/// and a restarted process after T2, or the other way round. After T2 the server has ended, and starts again with its lease file.
 async fn killed_while_the_server_is_away(
     world: &World,
-    ns: &str,
-    kind: &str,
+    (ns, kind): (&str, &str),
+    is_standby_first: bool,
 ) -> anyhow::Result<()> {
     set(world, ns).await?;
     let range = 225..=229;
@@ -183,7 +189,11 @@ async fn killed_while_the_server_is_away(
     let lb = leased(world, ns, "web").await?;
     let had = bound(world, &lb).await?;
     for (state, ends) in [("renewing", false), ("rebinding", true)] {
-        group.stand_by().await?;
+        // The second kill is followed by the other of the two.
+        let has_standby = is_standby_first != ends;
+        if has_standby {
+            group.stand_by().await?;
+        }
         if ends {
             server.process().kill9()?;
         } else {
@@ -193,8 +203,7 @@ async fn killed_while_the_server_is_away(
         let before = phase(world, &lb, Phase::Bound).await?;
         group.kill().await?;
         group.in_state("rebooting", 1).await?;
-        // Restarted, or with a standby.
-        if ends {
+        if !has_standby {
             group.stand_by().await?;
         }
         group.kill().await?;
@@ -215,9 +224,7 @@ async fn killed_while_the_server_is_away(
 
 pub async fn dhc_2_killed_after_a_decline(world: Arc<World>) -> anyhow::Result<()> {
     for (number, (ns, kind)) in rounds("declined", "dnsmasq").enumerate() {
-        // Each kind of server with both.
-        let has_standby = number % 4 > 1;
-        let done = killed_after_a_decline(&world, (&ns, kind), has_standby).await;
+        let done = killed_after_a_decline(&world, (&ns, kind), is_with_standby(number)).await;
         done.context(kind)?;
     }
     Ok(())

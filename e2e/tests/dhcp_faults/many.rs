@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use futures::future::try_join_all;
 use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
@@ -22,7 +22,7 @@ use serde_json::json;
 use crate::wire::asked;
 use harvester_lb_e2e::leases::filter::{Filter, LOSS};
 use harvester_lb_e2e::leases::{
-    NODE, address, bound, counter, delete, dnsmasq, held, lease, leased, no_record, phase,
+    NODE, SERVERS, address, bound, counter, delete, held, lasting, lease, leased, no_record, phase,
     record_name, server_of, set, start,
 };
 
@@ -31,6 +31,9 @@ use harvester_lb_e2e::leases::{
 const LIFE: Duration = Duration::from_secs(25);
 /// Processes, one after another. A client fails in one of five.
 const LIVES: usize = 8;
+
+/// Lifetime of the leases of the short form of a test.
+const BRIEF: Duration = Duration::from_secs(30);
 
 /// Creates load balancers with a lease.
 async fn create(world: &World, ns: &str, count: usize) -> anyhow::Result<Vec<LoadBalancer>> {
@@ -124,31 +127,39 @@ async fn a_hundred(world: &World, kind: &str, limit: Duration) -> anyhow::Result
     process.kill9()
 }
 
-/// Until all have one, the process is killed now and then, in whatever states its clients are.
+/// Until all have one, the process is killed now and then, in whatever states its clients are. With dnsmasq, in the soak with Kea too.
 pub async fn dhc_1_leases_while_three_of_ten_frames_are_lost(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
+    for kind in SERVERS.into_iter().take(leases::kinds()) {
+        leases_under_loss(&world, kind).await.context(kind)?;
+    }
+    Ok(())
+}
+
+async fn leases_under_loss(world: &World, kind: &str) -> anyhow::Result<()> {
     let count = if soaks() { 20 } else { 8 };
-    set(&world, "loss").await?;
+    let ns = &*format!("loss-{kind}");
+    set(world, ns).await?;
     let range = 161..=182;
-    let server = dnsmasq(&world, &range).await?;
+    let server = lasting(world, kind, &range, None).await?;
     let earlier = asked(&server.process().log());
-    let mut process = start(&world, "builtin").await?;
-    let loss = Filter::set(&world, LOSS)?;
-    let lbs = create(&world, "loss", count).await?;
-    let mut all = addresses(&world, &lbs, LIFE).await;
+    let mut process = start(world, "builtin").await?;
+    let loss = Filter::set(world, LOSS)?;
+    let lbs = create(world, ns, count).await?;
+    let mut all = addresses(world, &lbs, LIFE).await;
     let mut had = Vec::new();
     for _ in 1..LIVES {
         if all.is_ok() {
             break;
         }
-        had.extend(bound_now(&world).await?);
+        had.extend(bound_now(world).await?);
         process.kill9()?;
-        process = start(&world, "builtin").await?;
-        all = addresses(&world, &lbs, LIFE).await;
+        process = start(world, "builtin").await?;
+        all = addresses(world, &lbs, LIFE).await;
     }
     let all = all?;
-    let now = bound_now(&world).await?;
+    let now = bound_now(world).await?;
     for (name, address) in had {
         ensure!(
             now.get(&name) == Some(&address),
@@ -164,7 +175,7 @@ pub async fn dhc_1_leases_while_three_of_ten_frames_are_lost(
     has(&server, &range, &all).await?;
     // A RELEASE is sent once.
     drop(loss);
-    gives_all_back(&world, &lbs, &server, &range).await?;
+    gives_all_back(world, &lbs, &server, &range).await?;
     process.kill9()
 }
 
@@ -207,33 +218,46 @@ async fn expiries(world: &World) -> anyhow::Result<BTreeMap<String, Option<Strin
     Ok(all.collect())
 }
 
-/// One process, which nobody kills, repeats what is lost: renewals, and in the soak also what begins a lease.
+/// One process, which nobody kills, repeats what is lost: renewals, and in the soak also what begins a lease. With Kea, in the soak with
+/// dnsmasq too.
 pub async fn dhc_2_renewed_while_three_of_ten_frames_are_lost(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
+    let kinds = ["kea", "dnsmasq"];
+    for kind in kinds.into_iter().take(leases::kinds()) {
+        renewed_under_loss(&world, kind).await.context(kind)?;
+    }
+    Ok(())
+}
+
+async fn renewed_under_loss(world: &World, kind: &str) -> anyhow::Result<()> {
     // Of a longer lease, more messages may be lost before it is over; and the pauses between them are longer.
-    let (count, lifetime) = if soaks() { (20, 120) } else { (3, 30) };
+    let count = if soaks() { 20 } else { 3 };
     // A client that is out of luck waits for a minute between two DISCOVERs.
     let limit = Duration::from_mins(20);
-    set(&world, "lossy").await?;
+    let ns = &*format!("lossy-{kind}");
+    set(world, ns).await?;
     let range = 161..=182;
-    let (first, last) = (lan(*range.start()), lan(*range.end()));
-    let early = json!({"renew-timer": 4, "rebind-timer": 6});
-    let lifetime = Duration::from_secs(lifetime);
-    let server = Dhcp::kea_with(&world.cluster, first, last, lifetime, &early).await?;
-    let process = start(&world, "builtin").await?;
-    let early_loss = soaks().then(|| Filter::set(&world, LOSS)).transpose()?;
-    let lbs = create(&world, "lossy", count).await?;
-    let all = addresses(&world, &lbs, limit).await?;
+    let server = if soaks() {
+        lasting(world, kind, &range, Some((4, 6))).await?
+    } else {
+        let (first, last) = (lan(*range.start()), lan(*range.end()));
+        let early = json!({"renew-timer": 4, "rebind-timer": 6});
+        Dhcp::kea_with(&world.cluster, first, last, BRIEF, &early).await?
+    };
+    let process = start(world, "builtin").await?;
+    let early_loss = soaks().then(|| Filter::set(world, LOSS)).transpose()?;
+    let lbs = create(world, ns, count).await?;
+    let all = addresses(world, &lbs, limit).await?;
     let loss = match early_loss {
         Some(loss) => loss,
-        None => Filter::set(&world, LOSS)?,
+        None => Filter::set(world, LOSS)?,
     };
-    let before = expiries(&world).await?;
+    let before = expiries(world).await?;
     eventually("each is renewed, and a message was lost", limit, || async {
-        let now = expiries(&world).await?;
+        let now = expiries(world).await?;
         let renewed = before.iter().filter(|(name, at)| now.get(*name) > Some(at));
-        let (renewed, [sent, answered]) = (renewed.count(), exchanged(&world).await?);
+        let (renewed, [sent, answered]) = (renewed.count(), exchanged(world).await?);
         ensure!(
             renewed == count && sent - answered > 0.5,
             "{renewed} are renewed, {answered} of {sent} messages answered"
@@ -242,11 +266,11 @@ pub async fn dhc_2_renewed_while_three_of_ten_frames_are_lost(
     })
     .await?;
     // One of many may have lost its lease, and asks for it again.
-    let now = addresses(&world, &lbs, limit).await?;
+    let now = addresses(world, &lbs, limit).await?;
     ensure!(now == all, "{now:?} after {all:?}");
     has(&server, &range, &all).await?;
     drop(loss);
-    gives_all_back(&world, &lbs, &server, &range).await?;
+    gives_all_back(world, &lbs, &server, &range).await?;
     process.kill9()
 }
 

@@ -1,5 +1,5 @@
-//! Operator and DHCP process together: the operator is killed in each state of a lease; it is restarted, or a standby takes over
-//! (DHC-2 to DHC-4).
+//! Operator and DHCP process together: the operator is killed in each state of a lease; it is restarted, or a standby takes over; once it
+//! ends and hands over (DHC-2 to DHC-4).
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -17,12 +17,14 @@ use crate::group::{Group, Program};
 use crate::killed::{SOAK, exactly, none_left};
 use harvester_lb_e2e::leases::filter::{Filter, NO_REPLIES};
 use harvester_lb_e2e::leases::operator::{served, unserved};
-use harvester_lb_e2e::leases::{confirmed, delete, held, leased, no_record, phase, set};
+use harvester_lb_e2e::leases::{confirmed, delete, held, lasting, leased, no_record, phase, set};
 
 const NAME: &str = "web";
 const RANGE: RangeInclusive<u8> = 200..=205;
-/// Lifetime of the leases. T1 is after 4 s, T2 after 6 s.
+/// Lifetime of Kea's leases; dnsmasq's are of two minutes at least.
 const LIFETIME: Duration = Duration::from_secs(16);
+/// T1 and T2 of the leases, in seconds.
+const TIMES: (u8, u8) = (4, 6);
 
 pub async fn dhc_2_operator_killed_in_each_state(world: Arc<World>) -> anyhow::Result<()> {
     let rounds = Rounds::from_env(1, SOAK);
@@ -38,6 +40,8 @@ struct Round<'a> {
     world: &'a World,
     ns: String,
     server: Dhcp,
+    /// Whether its leases are over within seconds.
+    is_brief: bool,
     operators: Group<'a>,
     dhcp: Group<'a>,
     /// Whether a standby takes over at the next kill of the operator, instead of a restart: at every other one, and in the next round at
@@ -51,12 +55,20 @@ async fn round(world: &World, seed: u64) -> anyhow::Result<()> {
     let labels = json!({"app": "web"});
     world.fake_vmi(&ns, "vm", labels, Some("10.81.0.1")).await?;
     let _kube_vip = FakeKubeVip::start(&world.client());
-    let (first, last) = (lan(*RANGE.start()), lan(*RANGE.end()));
-    let early = json!({"renew-timer": 4, "rebind-timer": 6});
+    // Two rounds with Kea, one that begins with a restart and one with a standby, then two with dnsmasq.
+    let is_brief = seed % 4 < 2;
+    let server = if is_brief {
+        let (first, last) = (lan(*RANGE.start()), lan(*RANGE.end()));
+        let early = json!({"renew-timer": TIMES.0, "rebind-timer": TIMES.1});
+        Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &early).await?
+    } else {
+        lasting(world, "dnsmasq", &RANGE, Some(TIMES)).await?
+    };
     let mut round = Round {
         world,
         ns,
-        server: Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &early).await?,
+        server,
+        is_brief,
         operators: Group::start(world, Program::Operator).await?,
         dhcp: Group::start(world, Program::Dhcp).await?,
         has_standby: seed.is_multiple_of(2),
@@ -73,7 +85,9 @@ impl Round<'_> {
     async fn life(&mut self) -> anyhow::Result<LoadBalancer> {
         let lb = self.before_it_is_recorded().await?;
         self.while_it_lasts(&lb).await?;
-        self.when_it_is_over(&lb).await?;
+        if self.is_brief {
+            self.when_it_is_over(&lb).await?;
+        }
         self.while_it_is_given_back(&lb).await?;
         Ok(lb)
     }
@@ -115,7 +129,7 @@ impl Round<'_> {
         Ok(lb)
     }
 
-    /// Before T1, after T1, and in the soak after T2, where the next kill is too: the Service stays.
+    /// Before T1, after T1, and in the soak after T2, where the next kill is too; and when the operator ends: the Service stays.
     async fn while_it_lasts(&mut self, lb: &LoadBalancer) -> anyhow::Result<()> {
         let had = held(&self.server, &RANGE);
         let service = served(self.world, lb, had[0]).await?;
@@ -133,7 +147,16 @@ impl Round<'_> {
             ensure!(now == service, "{state}: the Service was made anew");
             exactly(&self.server, &RANGE, had.clone())?;
         }
-        Ok(())
+        self.operators.stand_by().await?;
+        let before = phase(self.world, lb, Phase::Bound).await?;
+        self.operators.hand_over().await?;
+        confirmed(self.world, lb, &before).await?;
+        let now = served(self.world, lb, had[0]).await?;
+        ensure!(
+            now == service,
+            "after the hand-over the Service was made anew"
+        );
+        exactly(&self.server, &RANGE, had)
     }
 
     /// After the expiry, with the Service that nobody has deleted yet.

@@ -14,6 +14,7 @@ use super::support::RuleHelpers;
 
 const INTERFACE: &str = "kube-vip.io/serviceInterface";
 const HOSTNAME: &str = "kube-vip.io/loadbalancerHostname";
+const ELECTION: &str = "kube-vip.io/forcePerServiceElection";
 const FLUSH: &str = "kube-vip.io/flush-conntrack";
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -54,6 +55,7 @@ async fn kva_1_annotations_follow_the_load_balancer(world: Arc<World>) -> anyhow
     stage(&world, ns, "10.244.8.0/24", &["web"]).await?;
     let metadata = json!({"namespace": ns, "name": "web", "annotations": {
         HOSTNAME: "a.example", "kube-vip.io/dhcp-broadcast": "true", "kube-vip.io/egress": "true",
+        ELECTION: "true",
     }});
     world.lb_with(metadata, on_ports(ns, "web", &[80])).await?;
     has(
@@ -63,6 +65,7 @@ async fn kva_1_annotations_follow_the_load_balancer(world: Arc<World>) -> anyhow
         &[
             (HOSTNAME, "a.example"),
             ("kube-vip.io/dhcp-broadcast", "true"),
+            (ELECTION, "true"),
         ],
     )
     .await?;
@@ -76,11 +79,13 @@ async fn kva_1_annotations_follow_the_load_balancer(world: Arc<World>) -> anyhow
         &[
             (HOSTNAME, "a.example"),
             ("kube-vip.io/dhcp-broadcast", "true"),
+            (ELECTION, "true"),
             ("kube-vip.io/forwardUPNP", "true"),
         ],
     )
     .await?;
-    let edit = annotations(&json!({HOSTNAME: null, "kube-vip.io/dhcp-broadcast": null}));
+    let edit =
+        annotations(&json!({HOSTNAME: null, "kube-vip.io/dhcp-broadcast": null, ELECTION: null}));
     world.merge(&world.lbs(ns), "web", edit).await?;
     has(&world, ns, "web", &[("kube-vip.io/forwardUPNP", "true")]).await?;
     let service = world.services(ns).get("web").await?;

@@ -16,7 +16,10 @@ use ports::{
     shr_2_a_contested_port_stays_with_the_one_that_has_it,
     shr_3_several_load_balancers_on_one_address,
 };
-use refused::shr_3_who_waits_for_a_refused_service_is_told;
+use refused::{
+    shr_3_a_refused_move_of_the_primary_ends_no_service,
+    shr_3_who_waits_for_a_refused_service_is_told,
+};
 use without_primary::{
     shr_5_an_older_one_joins_and_the_holder_drops_out, shr_5_the_address_outlives_its_primary,
     shr_6_one_of_the_groups_name_waits_until_it_ends, shr_8_cluster_type,
@@ -35,6 +38,7 @@ pub(crate) fn tests() -> Vec<Test> {
         shr_2_a_contested_port_stays_with_the_one_that_has_it,
         shr_3_several_load_balancers_on_one_address,
         shr_3_who_waits_for_a_refused_service_is_told,
+        shr_3_a_refused_move_of_the_primary_ends_no_service,
         shr_4_fifty_join_with_two_writes_each,
         shr_5_the_address_outlives_its_primary,
         shr_5_an_older_one_joins_and_the_holder_drops_out,

@@ -1,5 +1,7 @@
 //! Real traffic: clients in a separate network reach virtual machines through kube-vip and kube-proxy, and the commands of the
 //! documentation work as they say.
+//!
+//! On our definitions of LoadBalancer and IPPool, `HLB_DEFINITIONS=harvester` on Harvester's (API-1).
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -9,6 +11,7 @@
 
 use std::process::ExitCode;
 
+use harvester_lb_e2e::leases::definitions::Whose;
 use harvester_lb_e2e::run;
 use harvester_lb_testkit::TestClusterOptions;
 
@@ -26,7 +29,7 @@ fn main() -> ExitCode {
         TestClusterOptions::default(),
         &["dnsmasq", "kea-dhcp4"],
         3,
-        |_| Box::pin(async { Ok(()) }),
+        |world| Box::pin(async move { Whose::Own.apply(&world).await }),
         [
             rights::all(),
             commands::all(),

@@ -37,6 +37,7 @@ pub async fn exc_1_req_1_shr_1_kva_2_annotations_are_judged_as_the_spec_is(
     const REQUESTED: &str = keys::ANNOTATION_REQUESTED_ADDRESS;
     const PRIMARY: &str = keys::ANNOTATION_PRIMARY;
     const INTERFACE: &str = keys::ANNOTATION_KUBE_VIP_INTERFACE;
+    const EGRESS: &str = "kube-vip.io/egress";
     let replica = one(&world).await?;
     namespace(&world, NS, "").await?;
     let ranges = json!({"ranges": [subnet("10.24.7.0/24")]});
@@ -231,6 +232,31 @@ pub async fn exc_1_req_1_shr_1_kva_2_annotations_are_judged_as_the_spec_is(
             json!({INTERFACE: none}),
             Accepted,
             true,
+        ),
+        // KVA-1: warned about when it is added.
+        (
+            "LoadBalancer",
+            EGRESS,
+            none.clone(),
+            json!({EGRESS: "true"}),
+            Accepted,
+            true,
+        ),
+        (
+            "LoadBalancer",
+            EGRESS,
+            json!("true"),
+            json!({EGRESS: "false", "example.com/other": "1"}),
+            Accepted,
+            false,
+        ),
+        (
+            "LoadBalancer",
+            EGRESS,
+            json!("false"),
+            json!({EGRESS: none}),
+            Accepted,
+            false,
         ),
     ];
     for (kind, key, stored, tried, wanted, is_asked) in rows {

@@ -172,15 +172,18 @@ pub(super) fn validate(
         .collect())
 }
 
-/// Whether an update leaves alone what the rules are about: the spec, and the annotations that are a part of it (REQ-1, SHR-1). Of
-/// one that cannot be decoded only the spec counts: it is not served.
+/// Whether an update leaves alone what the rules are about: the spec, and the annotations that are a part of it (REQ-1, SHR-1) or that
+/// are warned about (KVA-1). Of one that cannot be decoded only the spec counts: it is not served.
 fn is_unchanged(change: &Change<LoadBalancer>) -> bool {
     let Some((stored, lb)) = change.stored().zip(change.new_object().ok()) else {
         return change.is_same_text;
     };
     let [before, after] = [stored, lb]
         .map(|lb| keys::LOAD_BALANCER_SPEC_ANNOTATIONS.map(|key| annotation(&lb.metadata, key)));
-    before == after && (change.is_same_text || stored.spec == lb.spec)
+    let has = |lb: &LoadBalancer, key: &str| annotation(&lb.metadata, key).is_some();
+    let mut keys = lb.metadata.annotations.iter().flatten().map(|(key, _)| key);
+    let is_any_ignored = keys.any(|key| kube_vip_annotations::is_ignored(key) && !has(stored, key));
+    before == after && !is_any_ignored && (change.is_same_text || stored.spec == lb.spec)
 }
 
 /// WV-10: a LoadBalancer of a guest cluster that is being removed is not created again.

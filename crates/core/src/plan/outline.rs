@@ -8,7 +8,7 @@ use crate::plan::applied::{Applied, Conclusion, Verdict};
 use crate::plan::report::Report;
 use crate::plan::step::Guarded;
 use crate::plan::view::View;
-use crate::sharing::refusals::Adding;
+use crate::sharing::refusals::Change;
 
 /// The steps to a goal, and what follows them.
 #[derive(Debug)]
@@ -26,9 +26,9 @@ pub struct Plan<'a> {
     /// Plan again after this time: verdicts are not written yet, because the last write was too short ago, or names of ports have
     /// not been there for long enough (SHR-4).
     pub postponed: Option<Duration>,
-    /// Of a shared Service: the ports that its write adds; without a step that writes it, it has everything but ports that are refused.
-    /// `None`: nobody shares it, or it is not written now although more is to change.
-    pub adding: Option<Vec<Adding>>,
+    /// Of a shared Service: what its write changes for load balancers; without a step that writes it, the changes that are refused, and it
+    /// has everything else. `None`: nobody shares it, or it is not written now although more is to change.
+    pub changes: Option<Vec<Change>>,
     pub(super) report: Report<'a>,
 }
 
@@ -64,7 +64,7 @@ impl<'a> Plan<'a> {
             extra_records: Vec::new(),
             verdicts: Vec::new(),
             postponed: None,
-            adding: None,
+            changes: None,
             report,
         }
     }

@@ -21,7 +21,7 @@ use crate::plan::share::{self, Layout, OfService};
 use crate::plan::step::{Guard, Guarded, Kind, Next, SeenLease, Step, Write};
 use crate::plan::take_down;
 use crate::plan::view::{Sharing, View};
-use crate::sharing::next_write::{NextWrite, next_write, refused_of_primary};
+use crate::sharing::next_write::{Fields, NextWrite, Wanted};
 use crate::spec::VmSpec;
 
 /// The plan of a load balancer of VM type with this address.
@@ -81,34 +81,37 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     let mut steps = vec![Step::HealthChecks(health.probes.clone()).into()];
     let is_committed = commits(view.lb, address);
     steps.extend(slice_step(view, paced.slice, paced.patch, is_committed));
-    let write = |owners: &[_], ports: &[_]| service_step(view, owners, ports, address);
-    let (mut adding, mut refused) = (None, None);
+    let write =
+        |owners: &[_], ports: &[_], fields| service_step(view, (owners, ports), address, fields);
+    let (mut changes, mut refused) = (None, None);
     // The other fields of one that cannot be decoded are unknown and must not be overwritten.
     let service = match (&layout.service, &view.sharing) {
         (OfService::Group, _) => ServiceOf::Group,
         _ if view.objects.is_service_undecodable() => ServiceOf::None,
         (OfService::Own(part, ports), Sharing::Primary(with)) => {
-            let primary = Some((part, &**ports));
-            let present = view.objects.service.map(|it| &**it);
-            refused.clone_from(&with.refused);
-            match next_write(primary, &with.others, present, write) {
+            let fields = fields(view, address);
+            let wanted = Wanted {
+                primary: Some((part, &**ports)),
+                others: &with.others,
+                present: view.objects.service.map(|it| &**it),
+                fields: fields.as_deref(),
+            };
+            refused = wanted.refused_of_primary();
+            match wanted.next_write(write) {
                 NextWrite::Some(step, its) => {
-                    if its.iter().any(|it| it.name == part.name) {
+                    if its.iter().any(|it| it.uid == part.uid) {
                         refused = None;
                     }
                     steps.push(step);
-                    adding = Some(its);
+                    changes = Some(its);
                 }
-                NextWrite::Settled => adding = Some(Vec::new()),
-                NextWrite::Wait => {
-                    let own = || refused_of_primary(primary, &with.others, present, write);
-                    refused = refused.or_else(own);
-                }
+                NextWrite::Settled(pending) => changes = Some(pending),
+                NextWrite::Wait => {}
             }
             ServiceOf::Own
         }
         (OfService::Own(part, ports), _) => {
-            steps.extend(write(&[part.owner()], ports));
+            steps.extend(write(&[part.owner()], ports, Fields::Desired));
             ServiceOf::Own
         }
     };
@@ -121,7 +124,7 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
     Plan {
         verdicts,
         service,
-        adding,
+        changes,
         postponed: [paced.postponed, layout.again_in]
             .into_iter()
             .flatten()
@@ -210,16 +213,27 @@ fn slice_step(
     Some(step)
 }
 
-/// Creates or patches the Service; `None` if it is as desired.
+/// The annotations for kube-vip that the Service gets.
+fn annotations(view: &View<'_>, address: &Address) -> Source {
+    Source::Own(view.annotations.clone().handing(address.handed()))
+}
+
+/// What of the Service is to change that is the primary's alone: see [`Change::fields`](crate::sharing::refusals::Change::fields).
+fn fields(view: &View<'_>, address: &Address) -> Option<String> {
+    let annotations = annotations(view, address);
+    share::fields(&view.objects, &address.load_balancer_ip, &annotations)
+}
+
+/// Creates or patches the Service with these owners and ports; `None` if it is as desired.
 fn service_step(
     view: &View<'_>,
-    owners: &[(String, String)],
-    ports: &[DesiredPort],
+    (owners, ports): (&[(String, String)], &[DesiredPort]),
     address: &Address,
+    fields: Fields,
 ) -> Option<Guarded> {
-    let annotations = view.annotations.clone().handing(address.handed());
-    let (ip, annotations) = (&address.load_balancer_ip, Source::Own(annotations));
-    let step = share::write_service(&view.objects, owners, ports, ip, &annotations)?;
+    let annotations = annotations(view, address);
+    let desired = (&*address.load_balancer_ip, &annotations);
+    let step = share::write_service(&view.objects, owners, ports, desired, fields)?;
     let mut step = guarded(step);
     if view.objects.service.is_none() {
         // The lease may have been lost meanwhile (DHC-3).

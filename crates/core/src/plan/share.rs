@@ -7,6 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 
 use crate::backends::Backend;
+use crate::cached;
 use crate::desired::{self, DesiredPort, Ownership};
 use crate::kube_vip_annotations::{self, Source};
 use crate::merge_patch::difference;
@@ -18,8 +19,8 @@ use crate::plan::step::{Guard, Guarded, Next, Probes, Step, Write};
 use crate::plan::view::{Objects, Primary, Secondary, Sharing, View};
 use crate::sharing::group;
 use crate::sharing::naming::{self, shared_name};
-use crate::sharing::next_write::{NextWrite, next_write};
-use crate::sharing::refusals::Adding;
+use crate::sharing::next_write::{Fields, NextWrite, Wanted};
+use crate::sharing::refusals::Change;
 use crate::sharing::service::{self, Others, Part};
 use crate::sharing::snapshot::served;
 use crate::sharing::telling;
@@ -145,21 +146,35 @@ fn own_part(view: &View<'_>) -> Part {
     }
 }
 
-/// Creates or patches the Service, with the annotations for kube-vip (KVA-1); `None` if it is as desired.
+/// Creates or patches the Service; `None` if it is as desired. `desired`: its address, and its annotations for kube-vip (KVA-1).
 pub(super) fn write_service(
     objects: &Objects<'_>,
     owners: &[(String, String)],
     ports: &[DesiredPort],
-    address: &str,
-    annotations: &Source,
+    (address, annotations): (&str, &Source),
+    fields: Fields,
 ) -> Option<Step> {
     let present = objects.service.map(|service| &**service);
+    let kept = present.filter(|_| fields == Fields::Present);
+    let address = kept.and_then(cached::asked_address).unwrap_or(address);
     let mut wanted = desired::shared_service(objects.key, present, owners, ports, address);
-    kube_vip_annotations::copy(&mut wanted.metadata, annotations);
+    if kept.is_none() {
+        kube_vip_annotations::copy(&mut wanted.metadata, annotations);
+    }
     Some(Step::Service(match present {
         None => Write::Create(Box::new(wanted)),
         Some(present) => Write::Patch(present.metadata.clone(), difference(present, &wanted)?),
     }))
+}
+
+/// What a write changes of address and annotations for kube-vip, as text; `None` if nothing, or if there is no Service yet.
+pub(super) fn fields(objects: &Objects<'_>, address: &str, annotations: &Source) -> Option<String> {
+    let present = objects.service.map(|service| &**service)?;
+    let mut wanted = present.clone();
+    kube_vip_annotations::copy(&mut wanted.metadata, annotations);
+    let spec = wanted.spec.get_or_insert_default();
+    spec.load_balancer_ip = Some(address.to_owned());
+    Some(difference(present, &wanted)?.to_string())
 }
 
 /// SHR-7: a load balancer with a Service of its own joins another one: that Service goes first. The event of the deletion brings the
@@ -208,7 +223,7 @@ pub(super) fn contested<'a>(
         ip,
         &Source::Own(view.annotations.clone()),
     );
-    let (step, adding) = others;
+    let (step, changes) = others;
     steps.extend(step);
     let slice = view.objects.deletable_slice();
     steps.extend(slice.map(|from| Guarded {
@@ -228,20 +243,20 @@ pub(super) fn contested<'a>(
     };
     Some(Plan {
         service,
-        adding,
+        changes,
         ..Plan::new(steps, OnFailure::ReportRefusal, report)
     })
 }
 
 /// The Service of load balancers whose primary does not serve its ports now: it is gone, its spec is refused, or it is being deleted.
-/// With [`Plan::adding`].
+/// With [`Plan::changes`].
 fn of_others(
     objects: &Objects<'_>,
     others: &Others,
     members: &[Key],
     address: &str,
     annotations: &Source,
-) -> (Option<Guarded>, Option<Vec<Adding>>) {
+) -> (Option<Guarded>, Option<Vec<Change>>) {
     // Without our label, and after the primary, those who share it are its only mark (SVC-1).
     let is_theirs = others.secondaries.iter().any(|it| it.is_owner);
     let is_foreign = objects.service_owner() == Some(Ownership::Foreign) && !is_theirs;
@@ -250,15 +265,21 @@ fn of_others(
     }
     let all = members.iter().cloned().chain(objects.other_owners());
     let all: Vec<Key> = all.collect();
-    let write = |owners: &[_], ports: &[_]| {
-        let step = write_service(objects, owners, ports, address, annotations)?;
+    let write = |owners: &[_], ports: &[_], fields| {
+        let step = write_service(objects, owners, ports, (address, annotations), fields)?;
         let guards = vec![Guard::AllCaughtUp(all.clone())];
         Some(Guarded { guards, step })
     };
-    let present = objects.service.map(|it| &**it);
-    match next_write(None, others, present, write) {
-        NextWrite::Some(step, adding) => (Some(step), Some(adding)),
-        NextWrite::Settled => (None, Some(Vec::new())),
+    let fields = fields(objects, address, annotations);
+    let wanted = Wanted {
+        primary: None,
+        others,
+        present: objects.service.map(|it| &**it),
+        fields: fields.as_deref(),
+    };
+    match wanted.next_write(write) {
+        NextWrite::Some(step, changes) => (Some(step), Some(changes)),
+        NextWrite::Settled(pending) => (None, Some(pending)),
         NextWrite::Wait => (None, None),
     }
 }
@@ -272,13 +293,13 @@ pub fn without_primary(
     annotations: &Source,
     leaves: bool,
 ) -> Plan<'static> {
-    let (service, adding) = of_others(objects, others, members, address, annotations);
+    let (service, changes) = of_others(objects, others, members, address, annotations);
     let slice = objects.deletable_slice().filter(|_| leaves);
     let slice = slice.map(|from| Step::Slice(Write::Delete(from.clone())).into());
     let checks = leaves.then(|| Step::HealthChecks(Probes::End).into());
     let steps = checks.into_iter().chain(service).chain(slice).collect();
     Plan {
-        adding,
+        changes,
         ..Plan::new(steps, OnFailure::Stop, Report::None(Next::AwaitChange))
     }
 }

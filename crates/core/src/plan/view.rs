@@ -57,8 +57,6 @@ pub struct Primary {
     pub now: Duration,
     /// Why it gets none of its ports (SHR-2).
     pub contested: Option<Contested>,
-    /// Why the Service lacks ports of it, as far as the API server refuses them.
-    pub refused: Option<String>,
 }
 
 /// What a secondary is served with.

@@ -6,12 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use harvester_lb_api::WorkloadType;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::index::service_of;
 use super::membership::{self, Candidate, Group, HeldBy, NotAMember};
 use super::naming::shared_name;
 use super::ports::{self, Claimant, Contested, Served};
 use crate::cached::is_lb;
+use crate::desired::DesiredPort;
 
 /// A load balancer of the group's name, or one that names the group.
 #[derive(Clone, Debug)]
@@ -317,6 +319,14 @@ fn service_ports(service: Option<&Service>) -> BTreeSet<Served> {
         })
     });
     served.collect()
+}
+
+/// The targets of the ports of a Service.
+pub fn targets(service: Option<&Service>) -> BTreeMap<Served, IntOrString> {
+    let spec = service.and_then(|service| service.spec.as_ref());
+    let ports = spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    let ports = ports.filter_map(DesiredPort::stored);
+    ports.map(|port| (port.served(), port.target)).collect()
 }
 
 /// A protocol that a Service can have.

@@ -5,109 +5,145 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
 
-use super::refusals::Adding;
+use super::refusals::Change;
 use super::service::{Others, Owners, Part, ServedPrimary, assemble};
-use crate::cached::is_lb;
 use crate::desired::DesiredPort;
 
 /// What becomes of the Service of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NextWrite<T> {
-    /// This write, which adds these ports.
-    Some(T, Vec<Adding>),
-    /// None: it has everything but ports that were refused and are not due.
-    Settled,
-    /// None: what is to change besides new ports was refused, and is not due.
+    /// This write, which does these changes.
+    Some(T, Vec<Change>),
+    /// None: it has everything but these changes, which were refused and are not due.
+    Settled(Vec<Change>),
+    /// None: the rest was refused, and is not due.
     Wait,
 }
 
-/// Chooses the next write. `write`: that of a Service with these owners and ports; `None` if the present one has them.
-pub fn next_write<T>(
-    primary: ServedPrimary<'_>,
-    others: &Others,
-    present: Option<&Service>,
-    write: impl Fn(&[(String, String)], &[DesiredPort]) -> Option<T>,
-) -> NextWrite<T> {
-    let write = |owners: &[_], ports: &[_]| {
-        let is_possible = !owners.is_empty() && !ports.is_empty();
-        is_possible.then(|| write(owners, ports)).flatten()
-    };
-    let (owners, all) = assemble(primary, others, present, |_| true);
-    let pending = pending(primary, others, present, &all);
-    let refusals = others.refusals.as_deref().filter(|(it, _)| !it.is_empty());
-    let Some((refusals, now)) = refusals else {
-        let step = write(&owners, &all);
-        return step.map_or(NextWrite::Settled, |it| NextWrite::Some(it, pending));
-    };
-    let adding = |chosen: &[&Adding]| {
-        let names: BTreeSet<&str> = chosen.iter().map(|it| &*it.name).collect();
-        let (owners, ports) = assemble(primary, others, present, |name| names.contains(name));
-        write(&owners, &ports)
-    };
-    match adding(&[]) {
-        Some(rest) if refusals.may_write_rest(*now) => {
-            return NextWrite::Some(rest, Vec::new());
-        }
-        Some(_) => return NextWrite::Wait,
-        None => {}
-    }
-    let chosen = refusals.next(&pending, *now);
-    match adding(&chosen) {
-        Some(it) => NextWrite::Some(it, chosen.into_iter().cloned().collect()),
-        None => NextWrite::Settled,
-    }
+/// The address and the annotations for kube-vip that a Service gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fields {
+    /// Those that it has.
+    Present,
+    /// Those that it is to have.
+    Desired,
 }
 
-/// The ports that can be added now, by load balancer: the primary's, then those of the others by age. `all`: those of the Service with all
-/// of them.
-fn pending(
-    primary: ServedPrimary<'_>,
-    others: &Others,
-    present: Option<&Service>,
-    all: &[DesiredPort],
-) -> Vec<Adding> {
-    let spec = present.and_then(|service| service.spec.as_ref());
-    let has = spec.and_then(|spec| spec.ports.as_ref());
-    let has = has.into_iter().flatten().filter_map(DesiredPort::stored);
-    let has: Vec<_> = has.map(|port| port.served()).collect();
-    let adding = |part: &Part, its: &[DesiredPort]| {
-        let new = its.iter();
-        let new = new.filter(|it| all.contains(it) && !has.contains(&it.served()));
-        Adding {
+/// The Service of a group, as it is and as it is to be.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The primary, if it is served.
+    pub primary: ServedPrimary<'a>,
+    /// The others.
+    pub others: &'a Others,
+    /// The Service; `None` if there is none.
+    pub present: Option<&'a Service>,
+    /// See [`Change::fields`].
+    pub fields: Option<&'a str>,
+}
+
+impl Wanted<'_> {
+    /// The owners and ports of the Service once what is to change for these load balancers has changed, and the rest. `changes`: whether
+    /// the load balancer of this name is one of them.
+    fn with(&self, changes: impl Fn(&str) -> bool) -> (Owners, Vec<DesiredPort>) {
+        assemble(self.primary, self.others, self.present, changes)
+    }
+
+    /// The one whose fields the Service has: the primary, or who has the address without it.
+    fn whose(&self) -> Option<&Part> {
+        let own = self.primary.map(|(part, _)| part);
+        let kept = || self.others.primary.as_ref();
+        own.or_else(kept)
+            .or_else(|| self.others.secondaries.first())
+    }
+
+    /// What can be changed now, by load balancer: for the primary, then for the others by age. `all`: the ports with all of that.
+    fn pending(&self, all: &[DesiredPort]) -> Vec<Change> {
+        let spec = self.present.and_then(|service| service.spec.as_ref());
+        let has = spec.and_then(|spec| spec.ports.as_ref());
+        let has = has.into_iter().flatten().filter_map(DesiredPort::stored);
+        let has: Vec<DesiredPort> = has.collect();
+        let is_new = |port: &DesiredPort| {
+            let mut same = has.iter().filter(|it| it.served() == port.served());
+            same.all(|it| it.target != port.target)
+        };
+        let fields = self.fields.zip(self.whose());
+        let change = |part: &Part, its: &mut dyn Iterator<Item = &DesiredPort>| Change {
             name: part.name.clone(),
             uid: part.uid.clone(),
-            ports: new.cloned().collect(),
-        }
-    };
-    let own = primary.into_iter().map(|(part, its)| adding(part, its));
-    let theirs = others.secondaries.iter().map(|it| adding(it, &it.added));
-    let each = own.chain(theirs);
-    each.filter(|it| !it.ports.is_empty()).collect()
-}
-
-/// Why the API server refuses what is to change of the primary besides new ports; `None` if nothing is, or it is not refused. `write`:
-/// see [`next_write`].
-pub fn refused_of_primary<T>(
-    primary: ServedPrimary<'_>,
-    others: &Others,
-    present: Option<&Service>,
-    write: impl Fn(&[(String, String)], &[DesiredPort]) -> Option<T>,
-) -> Option<String> {
-    let (refusals, _) = others.refusals.as_deref()?;
-    let why = refusals.why_rest()?;
-    let ((part, its), present) = (primary?, present?);
-    let own = |port: &DesiredPort| its.iter().find(|it| it.served() == port.served());
-    let spec = present.spec.as_ref();
-    let ports = spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-    let ports = ports.filter_map(DesiredPort::stored);
-    let ports: Vec<DesiredPort> = ports.map(|it| own(&it).cloned().unwrap_or(it)).collect();
-    let owners = present.metadata.owner_references.iter().flatten();
-    let owners = owners.filter(|it| is_lb(it));
-    let mut owners: Owners = owners.map(|it| (it.name.clone(), it.uid.clone())).collect();
-    if owners.iter().all(|(_, uid)| *uid != part.uid) {
-        owners.insert(0, part.owner());
+            ports: its
+                .filter(|it| all.contains(it) && is_new(it))
+                .cloned()
+                .collect(),
+            fields: fields
+                .filter(|(_, whose)| whose.uid == part.uid)
+                .map(|(fields, _)| fields.to_owned()),
+        };
+        let own = self
+            .primary
+            .map(|(part, its)| change(part, &mut its.iter()));
+        let kept = self.others.primary.as_ref();
+        let kept = kept.map(|part| change(part, &mut std::iter::empty()));
+        let theirs = self.others.secondaries.iter();
+        let theirs = theirs.map(|it| change(it, &mut it.carried.iter().chain(&it.added)));
+        let each = own.into_iter().chain(kept).chain(theirs);
+        each.filter(|it| !it.ports.is_empty() || it.fields.is_some())
+            .collect()
     }
-    write(&owners, &ports).map(|_| why.to_owned())
+
+    /// Why the API server refuses what is to change for the primary; `None` if nothing is, or it is not refused.
+    pub fn refused_of_primary(&self) -> Option<String> {
+        let (refusals, _) = self.others.refusals.as_deref()?;
+        let (part, _) = self.primary?;
+        let (_, all) = self.with(|_| true);
+        let pending = self.pending(&all);
+        let own = pending.iter().find(|it| it.uid == part.uid)?;
+        refusals.why_not(own).map(str::to_owned)
+    }
+
+    /// Chooses the next write. `write`: that of a Service with these owners, ports and fields; `None` if the present one has them.
+    pub fn next_write<T>(
+        &self,
+        write: impl Fn(&[(String, String)], &[DesiredPort], Fields) -> Option<T>,
+    ) -> NextWrite<T> {
+        let write = |(owners, ports): (Owners, Vec<DesiredPort>), fields| {
+            let is_possible = !owners.is_empty() && !ports.is_empty();
+            is_possible
+                .then(|| write(&owners, &ports, fields))
+                .flatten()
+        };
+        let (owners, all) = self.with(|_| true);
+        let pending = self.pending(&all);
+        let refusals = self.others.refusals.as_deref();
+        let Some((refusals, now)) = refusals.filter(|(it, _)| !it.is_empty()) else {
+            return match write((owners, all), Fields::Desired) {
+                Some(it) => NextWrite::Some(it, pending),
+                None => NextWrite::Settled(Vec::new()),
+            };
+        };
+        let changing = |chosen: &[&Change]| {
+            let names: BTreeSet<&str> = chosen.iter().map(|it| &*it.name).collect();
+            let is_left_out = |it: &Change| it.fields.is_some() && !names.contains(&*it.name);
+            let fields = if pending.iter().any(is_left_out) {
+                Fields::Present
+            } else {
+                Fields::Desired
+            };
+            write(self.with(|name| names.contains(name)), fields)
+        };
+        match changing(&[]) {
+            Some(rest) if refusals.may_write_rest(*now) => {
+                return NextWrite::Some(rest, Vec::new());
+            }
+            Some(_) => return NextWrite::Wait,
+            None => {}
+        }
+        let chosen = refusals.next(&pending, *now);
+        match changing(&chosen) {
+            Some(it) => NextWrite::Some(it, chosen.into_iter().cloned().collect()),
+            None => NextWrite::Settled(pending),
+        }
+    }
 }
 
 #[cfg(test)]

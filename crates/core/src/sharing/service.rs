@@ -273,42 +273,50 @@ pub fn wanted_names(ports: &[Port], is_shared: bool) -> BTreeMap<Served, String>
 /// that are there have the names of a shared Service, and the EndpointSlice of one that had it before is gone (SHR-2). `primary`: `None` if
 /// it serves none now. `present`: the Service, whose ports keep their places: another order would be a write of its
 /// own, and kube-vip would announce the address anew. If there is no port yet, it keeps those that it has, since it must have one: it
-/// belongs to those whose ports come next, so that who has left may delete its EndpointSlice. `adds`: whether the ports of the load
-/// balancer of this name are added that the Service lacks.
+/// belongs to those whose ports come next, so that who has left may delete its EndpointSlice. `changes`: whether the load balancer of
+/// this name gets the ports that the Service lacks, and its targets; else its ports keep those that they have.
 pub fn assemble(
     primary: ServedPrimary<'_>,
     others: &Others,
     present: Option<&Service>,
-    adds: impl Fn(&str) -> bool,
+    changes: impl Fn(&str) -> bool,
 ) -> (Owners, Vec<DesiredPort>) {
     let (mut owners, mut ports) = (Vec::new(), Vec::new());
     let mut may_add = true;
-    let places: BTreeMap<Served, usize> = service_ports(present)
-        .filter_map(|port| Some(DesiredPort::stored(port)?.served()))
+    let places: BTreeMap<Served, (usize, IntOrString)> = service_ports(present)
+        .filter_map(DesiredPort::stored)
         .zip(0..)
+        .map(|(port, place)| (port.served(), (place, port.target)))
         .collect();
+    let kept = |port: &DesiredPort, part: &Part| {
+        let mut port = port.clone();
+        if let Some((_, target)) = places.get(&port.served()).filter(|_| !changes(&part.name)) {
+            port.target = target.clone();
+        }
+        port
+    };
     if let Some((part, its)) = primary {
         may_add = its
             .iter()
             .all(|port| port.name == shared_name(port.served()));
         let may_be = |port: &&DesiredPort| {
             let is_free = present.is_none() || !others.has_elsewhere(&port.name, &part.name);
-            places.contains_key(&port.served()) || (is_free && adds(&part.name))
+            places.contains_key(&port.served()) || (is_free && changes(&part.name))
         };
         owners.push(part.owner());
-        ports = its.iter().filter(may_be).cloned().collect();
-    } else if let Some(kept) = &others.primary {
-        owners.push(kept.owner());
-        ports.extend(kept.carried.iter().cloned());
+        ports = its.iter().filter(may_be).map(|it| kept(it, part)).collect();
+    } else if let Some(part) = &others.primary {
+        owners.push(part.owner());
+        ports.extend(part.carried.iter().cloned());
     }
     for part in &others.secondaries {
-        ports.extend(part.carried.iter().cloned());
+        ports.extend(part.carried.iter().map(|it| kept(it, part)));
     }
     // The names of a primary that stays as it is cannot change.
     may_add &= ports.iter().all(|port| !port.name.is_empty());
     for part in &others.secondaries {
         let mut is_owner = part.is_owner || !part.carried.is_empty();
-        for port in part.added.iter().filter(|_| may_add && adds(&part.name)) {
+        for port in part.added.iter().filter(|_| may_add && changes(&part.name)) {
             let is_free = !others.has_elsewhere(&port.name, &part.name);
             if is_free && ports.iter().all(|it| it.name != port.name) {
                 ports.push(port.clone());
@@ -328,7 +336,11 @@ pub fn assemble(
             owners.extend(others.next.clone().or_else(refused));
         }
     }
-    ports.sort_by_key(|port| places.get(&port.served()).copied().unwrap_or(usize::MAX));
+    ports.sort_by_key(|port| {
+        places
+            .get(&port.served())
+            .map_or(usize::MAX, |(place, _)| *place)
+    });
     (owners, ports)
 }
 

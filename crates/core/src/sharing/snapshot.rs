@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use harvester_lb_api::condition::{self, READY};
 use harvester_lb_ipam::{Record, addr};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::group::{self, Held, Role, Stored, Wish};
 use super::membership::{Candidate, HeldBy};
@@ -18,7 +20,7 @@ use super::refusals::Refusals;
 use super::telling;
 use crate::cached::{self, Lb};
 use crate::spec::{self, Port};
-use crate::status::{allocated, allocated_addr};
+use crate::status::{self, allocated, allocated_addr};
 
 /// A load balancer of a group, as it is stored.
 #[derive(Clone, Copy, Debug)]
@@ -114,14 +116,19 @@ impl<'a> Snapshot<'a> {
         all.map(|(party, ports)| (party, ports.as_deref()))
     }
 
-    /// Why the Service lacks ports of a load balancer, as far as the API server refuses them.
+    /// Why the Service lacks ports of a load balancer, or has them with another target, as far as the API server refuses that.
     pub fn refusal(&self, name: &str) -> Option<&str> {
         let (refusals, _) = self.refusals.as_deref()?;
         let mut all = self.parties();
         let (party, ports) = all.find(|(it, _)| it.lb.meta().name.as_deref() == Some(name))?;
         let carried = group::carried(self.service, party.slice);
-        let lacks = ports?.iter().map(served);
-        let lacks: Vec<Served> = lacks.filter(|port| !carried.contains(port)).collect();
+        let stored = group::targets(self.service);
+        let is_there = |port: &Port| {
+            let target = IntOrString::Int(i32::from(port.backend_port));
+            carried.contains(&served(port)) && stored.get(&served(port)) == Some(&target)
+        };
+        let lacks = ports?.iter().filter(|port| !is_there(port));
+        let lacks: Vec<Served> = lacks.map(served).collect();
         let uid = party.lb.meta().uid.as_deref().unwrap_or_default();
         refusals.why(name, uid, &lacks)
     }
@@ -153,8 +160,15 @@ fn is_told(party: &Party<'_>, group: &str, records: &[Record]) -> bool {
     let Lb::Valid(lb) = party.lb else {
         return false;
     };
+    // An EndpointSlice of its own name that is somebody else's keeps it from being served wherever it is.
+    let ready = condition::find(status::conditions(lb), READY);
+    let waits = telling::group_name_taken(group);
+    let is_barred = ready.is_some_and(|it| {
+        it.reason.as_deref() == Some(status::NAME_CONFLICT)
+            && it.message.as_deref() != Some(&*waits)
+    });
     let has = |addr| records.iter().any(|record| record.spec.addr == addr);
-    telling::was_of(lb, group) && allocated_addr(lb).is_some_and(has)
+    !is_barred && telling::was_of(lb, group) && allocated_addr(lb).is_some_and(has)
 }
 
 /// Which of its records is that of the group's address, while it moves from one to another (REL-4): the one that the Service asks

@@ -177,6 +177,16 @@ impl Client {
                     *is_probed = false;
                 }
             }
+            Input::Doubted => {
+                // The interface works.
+                if let State::Checking {
+                    is_probed, unsent, ..
+                } = &mut self.state
+                {
+                    *is_probed = false;
+                    *unsent = 0;
+                }
+            }
             Input::InUse(address, by) => {
                 if self.probed() == Some(address) {
                     let conflict = if by == self.identity.hardware {

@@ -23,8 +23,10 @@ pub enum Input<'a> {
     },
     /// DHC-5: the probe that was asked for is sent: from now on an answer has its time. Harmless at any other time.
     Sent,
-    /// The last probe was not sent, or what answers it says nothing: the address is probed again. Harmless at any other time.
+    /// The last probe was not sent: the address is probed again, so many times. Harmless at any other time.
     Unsent,
+    /// DHC-5: what answers the probe says nothing for now: the address is probed again, as long as that lasts. Harmless at any other time.
+    Doubted,
     /// This address is in use: an ARP packet shows it, or this host has it itself. With the hardware address of who has it.
     InUse(Ipv4Addr, HardwareAddress),
     /// DHC-5: kube-vip announces this address for the load balancer itself, or did a moment ago. If it is being probed, it counts as free:
@@ -46,8 +48,8 @@ pub enum Output {
         /// For a RELEASE: the Ethernet address of the server, if known.
         server: Option<HardwareAddress>,
     },
-    /// Send an ARP probe for this address, and report that with [`Input::Sent`]; an answer with [`Input::InUse`], or with
-    /// [`Input::Unsent`] that there may be none.
+    /// Send an ARP probe for this address, and report that with [`Input::Sent`]; an answer with [`Input::InUse`] or
+    /// [`Input::Doubted`], or with [`Input::Unsent`] that there may be none.
     Probe(Ipv4Addr),
     /// Write this lease into the record: it is new, or its times have changed.
     Record(Lease),

@@ -314,7 +314,7 @@ impl Table {
     /// DHC-5: that an address is in use says nothing for now: it is probed again. O(log n).
     pub fn doubt(&mut self, address: Ipv4Addr, now: Now, out: &mut Vec<Action>) {
         for uid in self.probes.get(&address) {
-            self.unsent(&uid, now, out);
+            self.handle(&uid, Input::Doubted, now, out);
         }
     }
 

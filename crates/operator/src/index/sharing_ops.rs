@@ -10,7 +10,7 @@ use harvester_lb_controller_kit::store::Entry;
 use harvester_lb_core::cached::{self, Lb};
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::naming::{Observed, Stored as StoredNames};
-use harvester_lb_core::sharing::refusals::{Adding, Refusals};
+use harvester_lb_core::sharing::refusals::{Change, Refusals};
 use harvester_lb_core::status;
 use harvester_lb_ipam::{Grant, Micros, Owner, OwnerId, Phase, Record, RecordSpec};
 use harvester_lb_object::{Key, Version};
@@ -69,9 +69,11 @@ impl Index {
             let (offers, doubted_until) = leader.offers.of(key, is_same, now);
             let now = leader.began.elapsed();
             if let Some(refusals) = leader.refusals.get_mut(key) {
-                // Who has left is not remembered.
-                let names: BTreeSet<&str> = parties.iter().map(|(lb, _)| &*lb.name).collect();
-                refusals.retain(|name| names.contains(name));
+                // Who has left or is gone is not remembered.
+                let uid = |lb: &Key| self.stores.lbs.get(lb)?.meta().uid.clone();
+                let all = parties.iter();
+                let all: BTreeSet<_> = all.map(|(lb, _)| (lb.name.to_string(), uid(lb))).collect();
+                refusals.retain(|name, uid| all.contains(&(name.to_owned(), Some(uid.to_owned()))));
             }
             let refusals = leader.refusals.get(key).filter(|it| !it.is_empty());
             let members = Members {
@@ -107,12 +109,12 @@ impl Index {
         all.unwrap_or_default()
     }
 
-    /// The API server refuses the write of the Service of a group that adds these ports (SHR-3). The group is queued, to write less.
+    /// The API server refuses the write of these changes of the Service of a group (SHR-3). The group is queued, to write less.
     /// `pause`: the back-off after so many refusals. False if nobody shares the Service, or on a standby.
     pub fn service_refused(
         &self,
         group: &Key,
-        added: &[Adding],
+        changes: &[Change],
         why: &str,
         pause: impl Fn(u32) -> Duration,
     ) -> bool {
@@ -121,7 +123,7 @@ impl Index {
             if is_group {
                 let now = leader.began.elapsed();
                 let refusals = leader.refusals.entry(group.clone()).or_default();
-                refusals.refused(added, why, now, pause);
+                refusals.refused(changes, why, now, pause);
             }
             is_group
         });
@@ -131,18 +133,18 @@ impl Index {
         is_group.unwrap_or(false)
     }
 
-    /// The write of the Service of a group that adds these ports is done. If more was refused the group is queued, to write the rest. No-op
+    /// The write of these changes of the Service of a group is done. If more was refused the group is queued, to write the rest. No-op
     /// on a standby.
-    pub fn service_written(&self, group: &Key, added: &[Adding]) {
-        let is_any_left = self.with_refusals(group, |it| it.written(added));
+    pub fn service_written(&self, group: &Key, changes: &[Change]) {
+        let is_any_left = self.with_refusals(group, |it| it.written(changes));
         if is_any_left {
             self.queues.lbs.add(group.clone());
         }
     }
 
-    /// The Service of a group has everything but ports that are refused. No-op on a standby.
-    pub fn service_settled(&self, group: &Key) {
-        self.with_refusals(group, Refusals::rest_is_written);
+    /// The Service of a group has everything but these changes, which are refused. No-op on a standby.
+    pub fn service_settled(&self, group: &Key, pending: &[Change]) {
+        self.with_refusals(group, |it| it.settled(pending));
     }
 
     /// Whether the API server refuses something of the Service of a group; false on a standby.

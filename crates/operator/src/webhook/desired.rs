@@ -3,7 +3,7 @@
 
 use harvester_lb_api::condition::ConditionStatus;
 use harvester_lb_api::keys;
-use harvester_lb_core::status;
+use harvester_lb_core::{kube_vip_annotations, status};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations,
@@ -31,17 +31,24 @@ const DELETION_TIMEOUT: i32 = 3;
 const SPEC_CHANGED: &str = "request.operation != 'UPDATE' || has(object.spec) != has(oldObject.spec) || \
                             (has(object.spec) && object.spec != oldObject.spec)";
 
-/// When validating admission is asked: the spec has changed, or an annotation that is a part of it (section 15).
+/// When validating admission is asked: the spec has changed, or an annotation that is a part of it (section 15), or one for kube-vip was
+/// added that is warned about (KVA-1).
 fn is_concerned() -> String {
-    let keys = keys::SPEC_ANNOTATIONS.map(|key| format!("'{key}'"));
+    let quoted = |key: &str| format!("'{key}'");
+    let keys = keys::SPEC_ANNOTATIONS.map(quoted);
+    let copied = kube_vip_annotations::COPIED.map(quoted);
     let has = |object: &str| format!("has({object}.metadata.annotations)");
     let is_in = |object: &str| format!("({} && k in {object}.metadata.annotations)", has(object));
     format!(
         "{SPEC_CHANGED} || [{}].exists(k, {now} != {before} || \
-         ({now} && {before} && object.metadata.annotations[k] != oldObject.metadata.annotations[k]))",
+         ({now} && {before} && object.metadata.annotations[k] != oldObject.metadata.annotations[k])) || \
+         ({has_any} && object.metadata.annotations.exists(k, k.startsWith('{prefix}') && !(k in [{copied}]) && !{before}))",
         keys.join(", "),
         now = is_in("object"),
         before = is_in("oldObject"),
+        has_any = has("object"),
+        prefix = kube_vip_annotations::PREFIX,
+        copied = copied.join(", "),
     )
 }
 
@@ -350,6 +357,7 @@ mod tests {
         ] {
             assert!(expression.contains(&format!("'{key}'")), "{key}");
         }
+        assert!(expression.contains("k.startsWith('kube-vip.io/') && !(k in ['kube-vip.io/"));
     }
 
     #[test]

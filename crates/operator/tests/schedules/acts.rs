@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::api::{By, Server};
 use super::kind::Kind;
 use super::leases::{self, LeaseAct};
+use super::policy::Denied;
 use super::specs::{
     ADDRESSES, Asked, LBS, LbSpec, POOLS, Ranges, Scope, VMIS, draw_pool, interfaces, lb_key,
     machine_address, pool_key, vmi_key, vmi_labels,
@@ -73,8 +74,8 @@ pub(crate) enum Act {
     VmiState(usize, u8),
     /// Gives the only Node an address, or deletes it.
     Node(u8),
-    /// From now on a policy denies Services with this port, or none.
-    Deny(Option<u16>),
+    /// From now on a policy denies these Services, or none.
+    Deny(Option<Denied>),
     /// No user's, but the DHCP process's.
     Lease(usize, LeaseAct),
 }
@@ -347,7 +348,7 @@ impl Act {
                     create(server, Kind::Node, &key, json!({"status": status}));
                 }
             }
-            Self::Deny(port) => server.denied = *port,
+            Self::Deny(denied) => server.denied = *denied,
             Self::Lease(lb, act) => act.apply(server, *lb),
             Self::DeleteVmi(vmi) => {
                 server.delete(Kind::Vmi, &vmi_key(*vmi), user);

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::call::{Call, Seen, Verb};
 use super::kind::Kind;
+use super::policy::Denied;
 
 /// The resource version of an object.
 pub(crate) fn version(object: &Value) -> u64 {
@@ -82,8 +83,8 @@ pub(crate) struct Server {
     uids: u64,
     /// Each Service gets a finalizer, as cloud controllers add one.
     pub(crate) service_finalizers: bool,
-    /// A policy denies Services with this port, whatever is changed of them.
-    pub(crate) denied: Option<u16>,
+    /// A policy denies these Services, whatever is changed of them.
+    pub(crate) denied: Option<Denied>,
     /// What has changed since it was taken last.
     pub(crate) events: Vec<Event>,
 }
@@ -207,14 +208,14 @@ impl Server {
     }
 
     fn denies(&self, kind: Kind, object: &Value) -> bool {
-        let mut ports = object["spec"]["ports"].as_array().into_iter().flatten();
+        let is_denied = |denied: Denied| denied.is_of(&object["spec"]);
         kind == Kind::Service
             && object["metadata"]["deletionTimestamp"].is_null()
-            && ports.any(|port| self.denied.is_some_and(|denied| port["port"] == denied))
+            && self.denied.is_some_and(is_denied)
     }
 
     fn denial() -> Answer {
-        Answer::failure(DENIED, "Invalid", "a policy denies this port")
+        Answer::failure(DENIED, "Invalid", "a policy denies this")
     }
 
     /// Makes an object.

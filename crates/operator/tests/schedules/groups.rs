@@ -5,6 +5,7 @@ use fastrand::Rng;
 
 use super::acts::{Act, port_of};
 use super::plan::{Plan, Style};
+use super::policy::Denied;
 use super::specs::{Asked, LBS, LbSpec, Ranges};
 
 /// Load balancers of the same namespace.
@@ -35,11 +36,15 @@ impl Plan {
         rng.shuffle(&mut acts);
         let others = members.iter().filter(|lb| **lb != primary);
         acts.extend(others.map(|lb| Act::Ask(*lb, Asked::Primary(primary))));
-        // In some a policy denies the port of one of them, from the beginning or at any time.
+        // In some a policy denies the port of one of them, or an address to move to, from the beginning or at any time.
         let is_denied = rng.u8(..4) == 0;
         let deny = |rng: &mut Rng| {
-            let port = port_of(members[rng.usize(..members.len())]);
-            Act::Deny((rng.u8(..3) > 0).then_some(port))
+            let denied = if rng.u8(..3) > 0 {
+                Denied::Port(port_of(members[rng.usize(..members.len())]))
+            } else {
+                Denied::Addresses(rng.bool())
+            };
+            Act::Deny((rng.u8(..3) > 0).then_some(denied))
         };
         if is_denied {
             acts.insert(rng.usize(..=acts.len()), deny(rng));

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::read::{allocated, condition as condition_of, ready};
+use harvester_lb_fixtures::with;
 use serde_json::json;
 
 use super::group::{carries, has_role, layout, naming, on_ports, serves, shared, slice_is, stage};
@@ -75,6 +76,19 @@ pub(super) async fn shr_2_a_contested_port_stays_with_the_one_that_has_it(
         .await?;
     serves(&world, ns, "c", &address).await?;
     carries(&world, ns, "web", &[80, 81, 82], &["c", "web"]).await?;
+    // The same number of another protocol is another port.
+    let udp = json!([{"name": "u", "port": 82, "protocol": "UDP", "backendPort": 53}]);
+    let spec = with(on_ports(ns, "web", &[]), json!({ "listeners": udp }));
+    world.lb_with(naming(ns, "u", "web"), spec).await?;
+    serves(&world, ns, "u", &address).await?;
+    let both = world.service_until(ns, "web", "82 TCP and UDP", |service| {
+        let ports = service.spec.iter().flat_map(|it| it.ports.iter().flatten());
+        let names: Vec<&str> = ports.filter_map(|port| port.name.as_deref()).collect();
+        names == ["80-tcp", "81-tcp", "82-tcp", "82-udp"]
+    });
+    both.await?;
+    serves(&world, ns, "c", &address).await?;
+    slice_is(&world, ns, "u", "web", &["82-udp"]).await?;
     Ok(())
 }
 

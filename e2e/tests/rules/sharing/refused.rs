@@ -1,35 +1,42 @@
 //! A Service that the API server refuses: who waits for its ports is told why, and who has them is not disturbed (SHR-3).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::ensure;
-use harvester_lb_api::LoadBalancer;
+use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::announce;
 use harvester_lb_e2e::policies;
 use harvester_lb_e2e::read::ready;
+use harvester_lb_fixtures::{subnet, with};
 use k8s_openapi::api::core::v1::Service;
 use kube::api::DeleteParams;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::group::{carries, has_role, naming, on_ports, serves, stage};
 use crate::support::RuleHelpers;
 
+/// How long kube-vip has for a changed address, as the operator of these tests is told.
+const MOVE_LIMIT: Duration = Duration::from_secs(3);
 /// What the policy says.
 const WHY: &str = "an administrator does not allow it";
 
 /// Makes the API server refuse the Services of a namespace with this port.
 async fn deny(world: &World, ns: &str, port: u16) -> anyhow::Result<()> {
+    let is_denied = format!("object.spec.ports.exists(it, it.port == {port})");
+    deny_if(world, ns, &is_denied, json!({"ports": [{"port": port}]})).await
+}
+
+/// The same of those for which the CEL expression is true, as for `spec`.
+async fn deny_if(world: &World, ns: &str, is_denied: &str, spec: Value) -> anyhow::Result<()> {
     let rule = json!({
         "apiGroups": [""], "apiVersions": ["v1"],
         "operations": ["CREATE", "UPDATE"], "resources": ["services"],
     });
-    let expression = format!(
-        "object.metadata.namespace != '{ns}' || !object.spec.ports.exists(it, it.port == {port})"
-    );
-    let probe: Service = serde_json::from_value(json!({
-        "metadata": {"name": "probe"}, "spec": {"ports": [{"port": port}]},
-    }))?;
+    let expression = format!("object.metadata.namespace != '{ns}' || !({is_denied})");
+    let probe = json!({"metadata": {"name": "probe"}, "spec": spec});
+    let probe: Service = serde_json::from_value(probe)?;
     let services = world.services(ns);
     policies::deny(world, ns, rule, (&expression, WHY), (&services, &probe)).await
 }
@@ -105,5 +112,67 @@ pub(super) async fn shr_3_who_waits_for_a_refused_service_is_told(
     policies::allow(&world, ns).await?;
     carries(&world, ns, "web", &[81, 7777], &["api", "db"]).await?;
     serves(&world, ns, "api", &address).await?;
+    Ok(())
+}
+
+/// The Service goes on with the address that it has, and others join and leave meanwhile.
+pub(super) async fn shr_3_a_refused_move_of_the_primary_ends_no_service(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let (ns, other) = ("shr3-refused-move", "shr3-refused-move-other");
+    stage(&world, ns, "10.198.1.0/24", &["web", "api", "db"]).await?;
+    world.ranges(other, &[subnet("10.198.2.0/24")]).await?;
+    let address = world
+        .announced(ns, "web", on_ports(ns, "web", &[80]))
+        .await?;
+    let of_any_pool = |app: &str, port: u16| {
+        let spec = on_ports(ns, app, &[port]);
+        with(spec, json!({"ipPool": Value::Null}))
+    };
+    world
+        .lb_with(naming(ns, "api", "web"), of_any_pool("api", 81))
+        .await?;
+    serves(&world, ns, "api", &address).await?;
+    let service = carries(&world, ns, "web", &[80, 81], &["api", "web"]).await?;
+    let is_denied =
+        "has(object.spec.loadBalancerIP) && object.spec.loadBalancerIP.startsWith('10.198.2.')";
+    let denied = json!({"ports": [{"port": 80}], "loadBalancerIP": "10.198.2.9"});
+    deny_if(&world, ns, is_denied, denied).await?;
+    let moves = json!({"spec": {"ipPool": other}});
+    world.merge(&world.lbs(ns), "web", moves).await?;
+    let lb = world.lb_reason(ns, "web", "ApiError").await?;
+    let (_, _, message) = ready(&lb).unwrap_or_default();
+    ensure!(message.contains(WHY), "{message}");
+    world
+        .lb_with(naming(ns, "db", "web"), of_any_pool("db", 82))
+        .await?;
+    carries(&world, ns, "web", &[80, 81, 82], &["api", "db", "web"]).await?;
+    // Longer than kube-vip would have for a changed address (REL-4).
+    tokio::time::sleep(2 * MOVE_LIMIT).await;
+    let now = carries(&world, ns, "web", &[80, 81, 82], &["api", "db", "web"]).await?;
+    ensure!(now.metadata.uid == service.metadata.uid, "another Service");
+    let asked = now.spec.and_then(|spec| spec.load_balancer_ip);
+    ensure!(asked.as_deref() == Some(&*address), "{asked:?}");
+    let owner = world.phase(&address, Phase::Bound).await?;
+    ensure!(owner == format!("{ns}/web"), "{owner}");
+    world.delete_lb(ns, "api").await?;
+    carries(&world, ns, "web", &[80, 82], &["db", "web"]).await?;
+    policies::allow(&world, ns).await?;
+    let asks = |service: &Service| {
+        let spec = service.spec.as_ref();
+        let asked = spec.and_then(|spec| spec.load_balancer_ip.as_deref());
+        asked.is_some_and(|asked| asked.starts_with("10.198.2."))
+    };
+    let now = world
+        .service_until(ns, "web", "the new address", asks)
+        .await?;
+    ensure!(now.metadata.uid == service.metadata.uid, "another Service");
+    let asked = now.spec.and_then(|spec| spec.load_balancer_ip);
+    let asked = asked.unwrap_or_default();
+    world.ingress(ns, "web", json!([{ "ip": asked }])).await?;
+    for name in ["web", "db"] {
+        serves(&world, ns, name, &asked).await?;
+    }
+    world.phase(&address, Phase::Released).await?;
     Ok(())
 }

@@ -389,6 +389,22 @@ fn kva_2_annotations_that_kube_vip_does_not_get_are_warned_about() {
     object["metadata"]["annotations"] = json!({ interface: "eth0" });
     let update = review_of("UPDATE", &object, &lb(&spec));
     assert_eq!(warnings(&update, &world).len(), 1);
+    // Of one that is ignored, once: when it is added.
+    let with = |annotations: Value| {
+        let mut object = lb(&spec);
+        object["metadata"]["annotations"] = annotations;
+        object
+    };
+    let (egress, copied) = ("kube-vip.io/egress", "kube-vip.io/flush-conntrack");
+    for (before, after, count) in [
+        (json!({}), json!({ egress: "true" }), 1),
+        (json!({ egress: "true" }), json!({ egress: "false" }), 0),
+        (json!({ egress: "true" }), json!({}), 0),
+        (json!({}), json!({ copied: "true" }), 0),
+    ] {
+        let update = review_of("UPDATE", &with(after), &with(before));
+        assert_eq!(warnings(&update, &world).len(), count);
+    }
 }
 
 #[test]

@@ -160,7 +160,6 @@ impl Group {
                 Some(Role::PortConflict(why)) => Some(why.clone()),
                 _ => None,
             },
-            refused: None,
         }))
     }
 

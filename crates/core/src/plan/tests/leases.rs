@@ -38,9 +38,19 @@ fn vm(world: &World) -> Box<spec::VmSpec> {
     Box::new(spec::check(&world.lb).unwrap().vm.unwrap())
 }
 
-fn leased(world: &World, address: &str) -> Goal {
+/// To serve it with a leased address.
+pub(super) fn leased(world: &World, address: &str) -> Goal {
     let address = Address::leased(address.parse().unwrap(), seen(Some(7)), Vec::new());
     Goal::Serve(vm(world), address)
+}
+
+/// To wait for a lease.
+pub(super) fn without_lease(world: &World) -> Goal {
+    let waiting = Waiting {
+        lease: Some(seen(Some(8))),
+        ..Waiting::because(status::WAITING_FOR_LEASE, "why".to_owned(), Vec::new())
+    };
+    Goal::Wait(Some(vm(world)), waiting)
 }
 
 fn allocated(world: &World) -> Option<String> {
@@ -90,11 +100,7 @@ fn dhc_3_without_a_lease_the_service_goes_and_the_status_still_says_dhcp() {
     let mut world = world();
     let goal = leased(&world, LEASED);
     world.walk(&goal, usize::MAX);
-    let waiting = Waiting {
-        lease: Some(seen(Some(8))),
-        ..Waiting::because(status::WAITING_FOR_LEASE, "why".to_owned(), Vec::new())
-    };
-    let goal = Goal::Wait(Some(vm(&world)), waiting);
+    let goal = without_lease(&world);
     let (key, before) = (key(), world.clone());
     let view = before.view(&key, &goal);
     let planned = plan(&view, &goal);

@@ -1,9 +1,11 @@
 //! A plan is safe to interrupt: whatever was applied of it, the next plans write exactly the rest.
 
+use harvester_lb_api::keys::DHCP_ADDRESS;
 use harvester_lb_fixtures as fixtures;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::json;
 
+use super::leases::{leased, without_lease};
 use super::world::{
     ADDRESS, World, address, foreign_service, lb, machine, object, serve, service, slice, spec_of,
     wait,
@@ -32,14 +34,21 @@ fn run(world: &mut World, goal: &Goal) -> Vec<String> {
 fn any(random: &mut fastrand::Rng) -> (World, Goal) {
     let is_cluster = random.u8(..8) == 0;
     let is_checked = random.bool();
-    let spec = if is_cluster {
+    let is_leased = !is_cluster && random.u8(..4) == 0;
+    let mut spec = if is_cluster {
         fixtures::cluster_spec()
     } else {
         spec_of(is_checked)
     };
+    if is_leased {
+        spec["ipam"] = json!("dhcp");
+    }
     let mut world = World::new(lb(&spec));
     let other = "10.0.1.7";
-    let any_address = |random: &mut fastrand::Rng| *random.choice(&[ADDRESS, other]).unwrap();
+    // The last one has kube-vip lease an address.
+    let addresses = [ADDRESS, other, DHCP_ADDRESS];
+    let addresses = addresses.split_at(if is_leased { 3 } else { 2 }).0;
+    let any_address = |random: &mut fastrand::Rng| *random.choice(addresses).unwrap();
     if random.bool() {
         let ip = any_address(random);
         let status = json!({
@@ -87,6 +96,8 @@ fn any(random: &mut fastrand::Rng) -> (World, Goal) {
     let goal = match random.u8(..8) {
         _ if is_cluster && random.bool() => Goal::AddressOnly(address(ADDRESS)),
         _ if is_cluster => wait(&world.lb),
+        0..=2 if is_leased => without_lease(&world),
+        3..=6 if is_leased => leased(&world, ADDRESS),
         0 | 1 => wait(&world.lb),
         2 => Goal::Keep(Keep::endpoints(&world.lb)),
         3 => {

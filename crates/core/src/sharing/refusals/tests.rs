@@ -2,14 +2,15 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::*;
 
-fn adding(name: &str, ports: &[u16]) -> Adding {
+fn adding(name: &str, ports: &[u16]) -> Change {
     let port = |port: &u16| DesiredPort {
         name: format!("{port}-tcp"),
         protocol: "TCP",
         port: *port,
         target: IntOrString::Int(8080),
     };
-    Adding {
+    Change {
+        fields: None,
         name: name.to_owned(),
         uid: format!("u-{name}"),
         ports: ports.iter().map(port).collect(),
@@ -31,7 +32,7 @@ pub(in crate::sharing) fn pause(times: u32) -> Duration {
 }
 
 /// The names of those whose ports are to be added next.
-fn next(refusals: &Refusals, pending: &[Adding], now: u64) -> String {
+fn next(refusals: &Refusals, pending: &[Change], now: u64) -> String {
     let next = refusals.next(pending, secs(now));
     let names: Vec<&str> = next.iter().map(|it| &*it.name).collect();
     names.join(" ")
@@ -106,34 +107,46 @@ fn shr_3_a_refusal_is_of_these_ports_of_this_load_balancer() {
     for _ in 0..2 {
         refusals.refused(std::slice::from_ref(&b), "no", secs(0), pause);
     }
-    let other_uid = Adding {
+    let other_uid = Change {
         uid: "later".to_owned(),
         ..b.clone()
     };
     let mut other_target = b.clone();
     other_target.ports[0].target = IntOrString::Int(9090);
-    for other in [adding("b", &[81, 82]), other_uid, other_target] {
+    let with_fields = Change {
+        fields: Some("{}".to_owned()),
+        ..b.clone()
+    };
+    for other in [adding("b", &[81, 82]), other_uid, other_target, with_fields] {
+        assert_eq!(refusals.why_not(&other), None);
         assert_eq!(next(&refusals, &[other], 0), "b");
     }
+    assert_eq!(refusals.why_not(&b), Some("no"));
     let why = |uid: &str, lacks: &[u16]| refusals.why("b", uid, &served(lacks));
     assert_eq!(why("u-b", &[81, 82, 7777]), Some("no"));
     // It wants another one by now, or has one of them, or is a later one of the name.
     assert_eq!(why("u-b", &[81, 82]), None);
     assert_eq!(why("u-b", &[]), None);
     assert_eq!(why("later", &[81, 7777]), None);
-    refusals.retain(|name| name != "b");
+    let mut later = refusals.clone();
+    later.retain(|name, uid| (name, uid) == ("b", "later"));
+    assert!(later.is_empty());
+    refusals.retain(|name, uid| (name, uid) == ("b", "u-b"));
+    assert!(!refusals.is_empty());
+    // It does not want that any more.
+    refusals.settled(&[adding("b", &[81, 82])]);
     assert!(refusals.is_empty());
 }
 
 #[test]
-fn shr_3_what_changes_besides_new_ports_is_refused_by_itself() {
+fn shr_3_the_rest_is_refused_by_itself() {
     let mut refusals = Refusals::default();
     let long = "\u{e4}".repeat(1_000);
     let reason = "\u{e4}".repeat(256);
     assert!(refusals.may_write_rest(secs(0)));
     refusals.refused(&[], &long, secs(0), pause);
-    assert_eq!(refusals.why_rest(), Some(&*reason));
-    // That concerns all who wait for a port, and nobody else.
+    // That concerns all who wait for something, and nobody else.
+    assert_eq!(refusals.why_not(&adding("a", &[81])), Some(&*reason));
     assert_eq!(refusals.why("a", "u-a", &served(&[81])), Some(&*reason));
     assert_eq!(refusals.why("a", "u-a", &[]), None);
     assert_eq!(refusals.retry_in(secs(0)), Some(secs(1)));
@@ -141,7 +154,7 @@ fn shr_3_what_changes_besides_new_ports_is_refused_by_itself() {
     refusals.refused(&[], &long, secs(1), pause);
     assert_eq!(refusals.retry_in(secs(1)), Some(secs(2)));
     let mut done = refusals.clone();
-    done.rest_is_written();
+    done.settled(&[]);
     refusals.written(&[]);
     assert!(refusals.is_empty() && done.is_empty());
 }

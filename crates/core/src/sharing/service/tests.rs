@@ -8,9 +8,20 @@ use crate::sharing::snapshot::tests::{annotations, object, record};
 
 /// One of VM type with listeners on these ports, made in this second.
 pub(in crate::sharing) fn lb(name: &str, primary: Option<&str>, second: u8, ports: &[u16]) -> Lb {
+    lb_to(name, primary, second, ports, 8080)
+}
+
+/// The same, with this port of the backends.
+pub(in crate::sharing) fn lb_to(
+    name: &str,
+    primary: Option<&str>,
+    second: u8,
+    ports: &[u16],
+    target: u16,
+) -> Lb {
     let listeners: Vec<Value> = ports
         .iter()
-        .map(|port| json!({"name": format!("own{port}"), "port": port, "protocol": "TCP", "backendPort": 8080}))
+        .map(|port| json!({"name": format!("own{port}"), "port": port, "protocol": "TCP", "backendPort": target}))
         .collect();
     Lb::valid(object(json!({
         "metadata": {

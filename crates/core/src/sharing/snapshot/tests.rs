@@ -123,7 +123,12 @@ fn shr_5_the_holder_and_the_others() {
 fn shr_5_who_is_told_remains_when_the_primary_goes() {
     let key = Key::new("ns", "web");
     let told = Shared::Secondary("web".to_owned()).condition("10.0.0.2");
+    const FOREIGN_SERVICE: &str = "NameConflict of the group";
     let b = |address: &str, spec: Value, shared: &str, ready: &str| {
+        let (ready, message) = match ready {
+            FOREIGN_SERVICE => (status::NAME_CONFLICT, telling::group_name_taken("web")),
+            other => (other, String::new()),
+        };
         Lb::valid(object(json!({
             "metadata": {
                 "namespace": "ns", "name": "b", "uid": "u-b", "annotations": annotations(Some("web")),
@@ -131,7 +136,7 @@ fn shr_5_who_is_told_remains_when_the_primary_goes() {
             "spec": spec,
             "status": {"allocatedAddress": {"ip": address}, "conditions": [
                 {"type": "AddressShared", "status": shared, "reason": told.reason, "message": told.message},
-                {"type": "Ready", "status": "False", "reason": ready},
+                {"type": "Ready", "status": "False", "reason": ready, "message": message},
             ]},
         })))
     };
@@ -174,8 +179,14 @@ fn shr_5_who_is_told_remains_when_the_primary_goes() {
             false,
         ),
         (
-            "somebody else has the name",
+            "somebody else has the name of its EndpointSlice",
             b("10.0.0.2", valid(), "True", status::NAME_CONFLICT),
+            vec![at.clone()],
+            false,
+        ),
+        (
+            "somebody else has the name of the Service",
+            b("10.0.0.2", valid(), "True", FOREIGN_SERVICE),
             vec![at],
             true,
         ),

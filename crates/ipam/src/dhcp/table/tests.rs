@@ -374,7 +374,7 @@ fn dhc_5_an_address_in_doubt_is_probed_until_nobody_answers() {
     assert_eq!(bench.table.checked_by(&answer(address)), Some(address));
     let elsewhere = answer(Ipv4Addr::new(10, 9, 9, 9));
     assert_eq!(bench.table.checked_by(&elsewhere), None);
-    for second in 1..5 {
+    for second in 1..30 {
         let mut out = Vec::new();
         bench.table.doubt(address, at(bench.mono), &mut out);
         assert_eq!(out, []);
@@ -382,7 +382,7 @@ fn dhc_5_an_address_in_doubt_is_probed_until_nobody_answers() {
         let state = bench.table.client(&uid(0)).unwrap().state();
         assert_eq!(state, StateName::Checking);
     }
-    bench.until(Duration::from_secs(5));
+    bench.until(Duration::from_secs(30));
     assert!(bench.table.client(&uid(0)).unwrap().lease().is_some());
 }
 

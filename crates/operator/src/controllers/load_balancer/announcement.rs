@@ -22,7 +22,8 @@ use crate::index::leader_ops::ObservedMove;
 /// Longest name of a Node.
 const NODE_NAME_LIMIT: usize = 253;
 
-/// Updates the move of a Service that asks for this address (REL-4). The copies are to be observed in the order of their versions.
+/// Updates the move of a Service to this address (REL-4). The copies are to be observed in the order of their versions. `None` for one that
+/// does not ask for the address yet, as that write is refused (SHR-3): kube-vip has nothing to follow.
 ///
 /// kube-vip can miss a change of a Service's address, and some versions ignore each. Recreating the Service helps.
 pub fn observe_move(
@@ -30,7 +31,10 @@ pub fn observe_move(
     key: &Key,
     service: &Service,
     address: &Address,
-) -> ObservedMove {
+) -> Option<ObservedMove> {
+    if cached::asked_address(service) != Some(&*address.load_balancer_ip) {
+        return None;
+    }
     let observed = ObservedService {
         uid: service.metadata.uid.as_deref().unwrap_or_default(),
         desired: &address.load_balancer_ip,
@@ -41,7 +45,7 @@ pub fn observe_move(
     if let Some(outcome) = observed.outcome {
         info!(lb = %key, ?outcome, history = ?observed.history, "kube-vip announces the changed address");
     }
-    observed
+    Some(observed)
 }
 
 /// Updates the move of a Service to its address, and deletes it if kube-vip has ignored the change for too long; the event of the
@@ -52,9 +56,12 @@ pub async fn move_on(
     service: &CachedService,
     address: &Address,
 ) -> Result<Option<Duration>, WriteError> {
+    let Some(observed) = observe_move(ctx, key, service, address) else {
+        return Ok(None);
+    };
     let ObservedMove {
         remaining, history, ..
-    } = observe_move(ctx, key, service, address);
+    } = observed;
     if remaining == Some(Duration::ZERO) {
         let address = &address.load_balancer_ip;
         info!(lb = %key, address, ?history, "Service still shows the previous address, recreating it");

@@ -9,7 +9,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, CachedService, Lb};
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::step::Probes;
-use harvester_lb_core::plan::{Guard, Guarded, Kind, OnFailure, Plan, Step, View, Write};
+use harvester_lb_core::plan::{Guard, Kind, OnFailure, Plan, Step, View, Write};
 use harvester_lb_object::Key;
 use harvester_lb_prober::GroupId;
 use k8s_openapi::api::core::v1::Service;
@@ -58,6 +58,7 @@ pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Ou
     for guarded in &plan.steps {
         let lb = outcome.committed.as_ref().unwrap_or(view.lb);
         let guards = check(ctx, view.objects.key, lb, &guarded.guards, &mut offers).await;
+        let may_write = guards.is_ok();
         let applied = match guards {
             Ok(()) => step(ctx, view, plan, &guarded.step, &mut outcome).await,
             failed => failed,
@@ -70,7 +71,9 @@ pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Ou
         match (applied, plan.on_failure) {
             (Ok(()), _) if outcome.taken.is_some() => break,
             (Ok(()), _) => {}
-            (Err(WriteError::Refused(why)), _) if is_repeated(ctx, view, plan, guarded, &why) => {
+            (Err(WriteError::Refused(why)), _)
+                if may_write && is_repeated(ctx, view, plan, &guarded.step, &why) =>
+            {
                 outcome.is_repeated = true;
                 break;
             }
@@ -92,8 +95,8 @@ pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Ou
             offer.done();
         }
         let has_step = plan.steps.iter().any(|it| writes_service(&it.step));
-        if plan.adding.is_some() && !has_step {
-            ctx.index.service_settled(view.objects.key);
+        if let Some(pending) = plan.changes.as_ref().filter(|_| !has_step) {
+            ctx.index.service_settled(view.objects.key, pending);
         }
     }
     Ok(outcome)
@@ -105,23 +108,13 @@ const fn writes_service(step: &Step) -> bool {
 }
 
 /// Whether the API server has refused the Service of load balancers that share it, and less of it is to be written (SHR-3).
-fn is_repeated(
-    ctx: &Context,
-    view: &View<'_>,
-    plan: &Plan<'_>,
-    guarded: &Guarded,
-    why: &str,
-) -> bool {
-    let Some(adding) = plan
-        .adding
-        .as_ref()
-        .filter(|_| writes_service(&guarded.step))
-    else {
+fn is_repeated(ctx: &Context, view: &View<'_>, plan: &Plan<'_>, step: &Step, why: &str) -> bool {
+    let Some(changes) = plan.changes.as_ref().filter(|_| writes_service(step)) else {
         return false;
     };
     let pause = |refusals| ctx.timings.backoff().delay(refusals, 1.0);
     let group = view.objects.key;
-    ctx.index.service_refused(group, adding, why, pause)
+    ctx.index.service_refused(group, changes, why, pause)
 }
 
 /// Checks guards by live reads and by what this process is about to write, in their order. `offers`: what is offered until all steps are done.
@@ -314,8 +307,8 @@ fn keep_written(
     match answer {
         Ok(object) => {
             outcome.service = cached::service(Ok(object)).map(Arc::new);
-            if let Some(added) = &plan.adding {
-                ctx.index.service_written(key, added);
+            if let Some(changes) = &plan.changes {
+                ctx.index.service_written(key, changes);
             }
             Ok(())
         }

@@ -215,7 +215,6 @@ pub fn sharing<'a>(
         names,
         now,
         contested,
-        refused: snapshot.and_then(|it| it.refusal(&key.name).map(Into::into)),
     })))
 }
 

@@ -117,7 +117,8 @@ impl Oracle {
         self.nobody_shows_what_is_anothers()
     }
 
-    /// REL-4, IPA-7: a Service is not deleted while it announces the address that its load balancer has and is to have.
+    /// REL-4, IPA-7: a Service is not deleted while it announces the address that its load balancer has and is to have, nor if it never
+    /// asked for the one that it is to have.
     fn taken_down(&self, key: &Key) -> Result<(), Failure> {
         let (Some(service), Some(lb)) = (self.services.get(key), self.lbs.get(key)) else {
             return Ok(());
@@ -143,6 +144,13 @@ impl Oracle {
             "REL-4",
             !is_kept || !shows || self.by_hand.contains(address),
             "the Service of {key} is deleted although it announces {address}, which it has"
+        );
+        let asked = service.asked.as_ref().filter(|it| *it != address);
+        let is_moving = asked.is_some_and(|it| holds(it).is_some() && !self.by_hand.contains(it));
+        must!(
+            "REL-4",
+            !is_kept || !is_moving,
+            "the Service of {key} is deleted although it was not asked for {address} yet"
         );
         Ok(())
     }

@@ -82,6 +82,26 @@ fn dhc_5_after_ten_probes_that_were_not_sent_the_client_starts_over() {
     assert_eq!(bench.state(), StateName::Selecting);
 }
 
+/// A lease that the client forgets is not given back.
+#[test]
+fn dhc_5_a_lease_in_doubt_is_not_forgotten() {
+    let mut bench = Bench::new(None);
+    bench.input(Input::Start);
+    bench.offer(SERVER, ADDRESS);
+    bench.ack(SERVER, ADDRESS);
+    for _ in 0..60 {
+        bench.input(Input::Doubted);
+        assert_eq!(bench.sleep(), "probe .210");
+    }
+    // Probes that cannot be sent are counted from then on.
+    for _ in 0..9 {
+        bench.input(Input::Unsent);
+        assert_eq!(bench.sleep(), "probe .210");
+    }
+    bench.input(Input::Unsent);
+    assert_eq!(bench.sleep(), "DISCOVER");
+}
+
 #[test]
 fn dhc_5_a_lease_ends_the_probing_of_an_address() {
     let mut bench = Bench::new(None);
