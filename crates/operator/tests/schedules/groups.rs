@@ -59,6 +59,9 @@ impl Plan {
                 9 => Act::DeleteLb(primary),
                 10 => Act::CreateLb(lb, spec(rng)),
                 11 => Act::RecreateLb(lb, spec(rng)),
+                // With it moves the address of all.
+                12 if is_denied => Act::NamePool(primary, Some(rng.usize(..pools))),
+                13 if is_denied => Act::Ask(primary, Asked::Address),
                 _ => Act::draw(rng, LBS.len(), pools, by_hand, true),
             });
         }
