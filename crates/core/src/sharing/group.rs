@@ -13,7 +13,6 @@ use super::membership::{self, Candidate, Group, HeldBy, NotAMember};
 use super::naming::shared_name;
 use super::ports::{self, Claimant, Contested, Served};
 use crate::cached::is_lb;
-use crate::desired::DesiredPort;
 
 /// A load balancer of the group's name, or one that names the group.
 #[derive(Clone, Debug)]
@@ -308,25 +307,24 @@ fn offered(group: &str, wish: &Wish<'_>) -> BTreeSet<Served> {
 
 /// The ports of a Service.
 fn service_ports(service: Option<&Service>) -> BTreeSet<Served> {
+    targets(service).into_keys().collect()
+}
+
+/// The same with their targets.
+pub fn targets(service: Option<&Service>) -> BTreeMap<Served, IntOrString> {
     let spec = service.and_then(|service| service.spec.as_ref());
     let ports = spec
         .into_iter()
         .flat_map(|spec| spec.ports.iter().flatten());
     let served = ports.filter_map(|port| {
-        Some(Served {
+        let served = Served {
             port: u16::try_from(port.port).ok()?,
             protocol: protocol(port.protocol.as_deref().unwrap_or("TCP"))?,
-        })
+        };
+        let target = port.target_port.clone();
+        Some((served, target.unwrap_or(IntOrString::Int(port.port))))
     });
     served.collect()
-}
-
-/// The targets of the ports of a Service.
-pub fn targets(service: Option<&Service>) -> BTreeMap<Served, IntOrString> {
-    let spec = service.and_then(|service| service.spec.as_ref());
-    let ports = spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-    let ports = ports.filter_map(DesiredPort::stored);
-    ports.map(|port| (port.served(), port.target)).collect()
 }
 
 /// A protocol that a Service can have.

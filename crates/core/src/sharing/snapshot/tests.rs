@@ -121,9 +121,9 @@ fn shr_5_the_holder_and_the_others() {
 /// Its status says that it shares the address, and the Service does not have its ports yet.
 #[test]
 fn shr_5_who_is_told_remains_when_the_primary_goes() {
+    const FOREIGN_SERVICE: &str = "NameConflict of the group";
     let key = Key::new("ns", "web");
     let told = Shared::Secondary("web".to_owned()).condition("10.0.0.2");
-    const FOREIGN_SERVICE: &str = "NameConflict of the group";
     let b = |address: &str, spec: Value, shared: &str, ready: &str| {
         let (ready, message) = match ready {
             FOREIGN_SERVICE => (status::NAME_CONFLICT, telling::group_name_taken("web")),
