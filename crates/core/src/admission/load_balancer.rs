@@ -137,7 +137,12 @@ pub(super) fn validate(
 ) -> Result<Vec<Warning>, Denial> {
     let is_update = request.operation == Operation::Update;
     if is_update && (change.is_deleting() || is_unchanged(change)) {
-        return Ok(Vec::new());
+        // One that is older than a rule stays writable.
+        let added = change
+            .new_object()
+            .ok()
+            .filter(|lb| is_any_ignored_added(change, lb));
+        return Ok(added.map_or_else(Vec::new, |lb| annotation_warnings(lb, facts)));
     }
     let object = format!("LoadBalancer {}", request.key());
     let lb = change.new_object();
@@ -172,18 +177,25 @@ pub(super) fn validate(
         .collect())
 }
 
-/// Whether an update leaves alone what the rules are about: the spec, and the annotations that are a part of it (REQ-1, SHR-1) or that
-/// are warned about (KVA-1). Of one that cannot be decoded only the spec counts: it is not served.
+/// Whether an update adds an annotation of kube-vip that means nothing here (KVA-1).
+fn is_any_ignored_added(change: &Change<LoadBalancer>, lb: &LoadBalancer) -> bool {
+    let mut keys = lb.metadata.annotations.iter().flatten().map(|(key, _)| key);
+    let has = |key: &str| {
+        let stored = change.stored();
+        stored.is_some_and(|stored| annotation(&stored.metadata, key).is_some())
+    };
+    !change.is_deleting() && keys.any(|key| kube_vip_annotations::is_ignored(key) && !has(key))
+}
+
+/// Whether an update leaves alone what the rules are about: the spec, and the annotations that are a part of it (REQ-1, SHR-1). Of
+/// one that cannot be decoded only the spec counts: it is not served.
 fn is_unchanged(change: &Change<LoadBalancer>) -> bool {
     let Some((stored, lb)) = change.stored().zip(change.new_object().ok()) else {
         return change.is_same_text;
     };
     let [before, after] = [stored, lb]
         .map(|lb| keys::LOAD_BALANCER_SPEC_ANNOTATIONS.map(|key| annotation(&lb.metadata, key)));
-    let has = |lb: &LoadBalancer, key: &str| annotation(&lb.metadata, key).is_some();
-    let mut keys = lb.metadata.annotations.iter().flatten().map(|(key, _)| key);
-    let is_any_ignored = keys.any(|key| kube_vip_annotations::is_ignored(key) && !has(stored, key));
-    before == after && !is_any_ignored && (change.is_same_text || stored.spec == lb.spec)
+    before == after && (change.is_same_text || stored.spec == lb.spec)
 }
 
 /// WV-10: a LoadBalancer of a guest cluster that is being removed is not created again.

@@ -37,7 +37,8 @@ pub struct Plan<'a> {
 pub enum ServiceOf {
     /// None.
     None,
-    /// That of its name: after the steps it is the load balancer's own and has the desired address.
+    /// That of its name: after the steps it is the load balancer's own. It has the desired address unless the API server refuses that
+    /// (SHR-3).
     Own,
     /// That of its group; no step writes it.
     Group,

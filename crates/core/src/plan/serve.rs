@@ -218,7 +218,7 @@ fn annotations(view: &View<'_>, address: &Address) -> Source {
     Source::Own(view.annotations.clone().handing(address.handed()))
 }
 
-/// What of the Service is to change that is the primary's alone: see [`Change::fields`](crate::sharing::refusals::Change::fields).
+/// What of the Service is to change besides owners and ports: see [`What::Fields`](crate::sharing::refusals::What::Fields).
 fn fields(view: &View<'_>, address: &Address) -> Option<String> {
     let annotations = annotations(view, address);
     share::fields(&view.objects, &address.load_balancer_ip, &annotations)

@@ -155,10 +155,11 @@ pub(super) fn write_service(
     fields: Fields,
 ) -> Option<Step> {
     let present = objects.service.map(|service| &**service);
-    let kept = present.filter(|_| fields == Fields::Present);
-    let address = kept.and_then(cached::asked_address).unwrap_or(address);
     let mut wanted = desired::shared_service(objects.key, present, owners, ports, address);
-    if kept.is_none() {
+    if let Some(kept) = present.filter(|_| fields == Fields::Present) {
+        let asked = cached::asked_address(kept).map(str::to_owned);
+        wanted.spec.get_or_insert_default().load_balancer_ip = asked;
+    } else {
         kube_vip_annotations::copy(&mut wanted.metadata, annotations);
     }
     Some(Step::Service(match present {

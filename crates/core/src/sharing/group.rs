@@ -26,6 +26,8 @@ pub struct Wish<'a> {
     pub slice: Option<&'a EndpointSlice>,
     /// Whether its status says that it shares an address of which the group has the record, and its spec can be served.
     pub is_told: bool,
+    /// Whether its status names an address of which the group has a record. While the primary moves there are two (REL-4).
+    pub names_record: bool,
 }
 
 /// The stored objects of a group.
@@ -199,11 +201,11 @@ pub fn is_left(stored: &Stored<'_>, roles: &BTreeMap<String, Role>) -> bool {
 /// Whether the primary has yet to name the address in its status, and nobody shares it: it may never do so, if its spec is refused
 /// first. Until then nobody joins (IPA-6).
 pub fn is_unnamed(stored: &Stored<'_>) -> bool {
+    let mut all = stored.lbs.iter();
+    let primary = all.find(|wish| wish.candidate.name == stored.name);
     // Of one that cannot be decoded that is not known.
-    let is_silent = |lb: &Candidate<'_>| lb.is_readable && !lb.names_address;
-    stored.record.is_some()
-        && primary(stored).is_some_and(is_silent)
-        && group(stored).members.is_empty()
+    let is_silent = |wish: &Wish<'_>| wish.candidate.is_readable && !wish.names_record;
+    stored.record.is_some() && primary.is_some_and(is_silent) && group(stored).members.is_empty()
 }
 
 fn primary<'a, 'b>(stored: &'b Stored<'a>) -> Option<&'b Candidate<'a>> {

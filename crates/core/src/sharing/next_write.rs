@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
 
-use super::refusals::Change;
+use super::refusals::{Change, What};
 use super::service::{Others, Owners, Part, ServedPrimary, assemble};
 use crate::desired::DesiredPort;
 
@@ -38,7 +38,7 @@ pub struct Wanted<'a> {
     pub others: &'a Others,
     /// The Service; `None` if there is none.
     pub present: Option<&'a Service>,
-    /// See [`Change::fields`].
+    /// See [`What::Fields`]; `None` if they do not change.
     pub fields: Option<&'a str>,
 }
 
@@ -49,15 +49,14 @@ impl Wanted<'_> {
         assemble(self.primary, self.others, self.present, changes)
     }
 
-    /// The one whose fields the Service has: the primary, or who has the address without it.
-    fn whose(&self) -> Option<&Part> {
-        let own = self.primary.map(|(part, _)| part);
-        let kept = || self.others.primary.as_ref();
-        own.or_else(kept)
-            .or_else(|| self.others.secondaries.first())
+    /// Name and uid of the one whose address the Service has.
+    fn whose(&self) -> Option<(String, String)> {
+        let own = self.primary.map(|(part, _)| part.owner());
+        own.or_else(|| self.others.holder.clone())
     }
 
-    /// What can be changed now, by load balancer: for the primary, then for the others by age. `all`: the ports with all of that.
+    /// What can be changed now: address and annotations, the ports of the primary, then those of the others by age. `all`: the ports with all
+    /// of that.
     fn pending(&self, all: &[DesiredPort]) -> Vec<Change> {
         let spec = self.present.and_then(|service| service.spec.as_ref());
         let has = spec.and_then(|spec| spec.ports.as_ref());
@@ -68,27 +67,26 @@ impl Wanted<'_> {
             same.all(|it| it.target != port.target)
         };
         let fields = self.fields.zip(self.whose());
-        let change = |part: &Part, its: &mut dyn Iterator<Item = &DesiredPort>| Change {
-            name: part.name.clone(),
-            uid: part.uid.clone(),
-            ports: its
-                .filter(|it| all.contains(it) && is_new(it))
-                .cloned()
-                .collect(),
-            fields: fields
-                .filter(|(_, whose)| whose.uid == part.uid)
-                .map(|(fields, _)| fields.to_owned()),
+        let fields = fields.map(|(fields, (name, uid))| Change {
+            name,
+            uid,
+            what: What::Fields(fields.to_owned()),
+        });
+        let ports = |part: &Part, its: &mut dyn Iterator<Item = &DesiredPort>| {
+            let its = its.filter(|it| all.contains(it) && is_new(it));
+            let its: Vec<DesiredPort> = its.cloned().collect();
+            (!its.is_empty()).then(|| Change {
+                name: part.name.clone(),
+                uid: part.uid.clone(),
+                what: What::Ports(its),
+            })
         };
         let own = self
             .primary
-            .map(|(part, its)| change(part, &mut its.iter()));
-        let kept = self.others.primary.as_ref();
-        let kept = kept.map(|part| change(part, &mut std::iter::empty()));
+            .and_then(|(part, its)| ports(part, &mut its.iter()));
         let theirs = self.others.secondaries.iter();
-        let theirs = theirs.map(|it| change(it, &mut it.carried.iter().chain(&it.added)));
-        let each = own.into_iter().chain(kept).chain(theirs);
-        each.filter(|it| !it.ports.is_empty() || it.fields.is_some())
-            .collect()
+        let theirs = theirs.filter_map(|it| ports(it, &mut it.carried.iter().chain(&it.added)));
+        fields.into_iter().chain(own).chain(theirs).collect()
     }
 
     /// Why the API server refuses what is to change for the primary; `None` if nothing is, or it is not refused.
@@ -97,8 +95,9 @@ impl Wanted<'_> {
         let (part, _) = self.primary?;
         let (_, all) = self.with(|_| true);
         let pending = self.pending(&all);
-        let own = pending.iter().find(|it| it.uid == part.uid)?;
-        refusals.why_not(own).map(str::to_owned)
+        let mut own = pending.iter().filter(|it| it.uid == part.uid);
+        let why = own.find_map(|it| refusals.why_not(it));
+        why.map(str::to_owned)
     }
 
     /// Chooses the next write. `write`: that of a Service with these owners, ports and fields; `None` if the present one has them.
@@ -122,8 +121,10 @@ impl Wanted<'_> {
             };
         };
         let changing = |chosen: &[&Change]| {
-            let names: BTreeSet<&str> = chosen.iter().map(|it| &*it.name).collect();
-            let is_left_out = |it: &Change| it.fields.is_some() && !names.contains(&*it.name);
+            let of_ports = chosen.iter().filter(|it| matches!(it.what, What::Ports(_)));
+            let names: BTreeSet<&str> = of_ports.map(|it| &*it.name).collect();
+            let is_left_out =
+                |it: &Change| matches!(it.what, What::Fields(_)) && !chosen.contains(&it);
             let fields = if pending.iter().any(is_left_out) {
                 Fields::Present
             } else {

@@ -2,8 +2,9 @@
 //! others from theirs, nor the Service from what else is to change in it.
 //!
 //! A write that is refused and changes something for load balancers is repeated in pieces: first the rest, which is who leaves, the owners
-//! and the names of ports; then what changes for one load balancer after the other. What is refused by itself is tried again by itself,
-//! with a back-off, and holds up nobody else. So a refusal costs one write for each of the load balancers, and one more.
+//! and the names of ports; then one change after the other: the address and the annotations for kube-vip, and the ports of each load
+//! balancer. What is refused by itself is tried again by itself, with a back-off, and holds up nothing else. So a refusal costs one write
+//! for each of the changes, and one more.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,24 +15,39 @@ use crate::desired::DesiredPort;
 /// Longest reason that is remembered, in bytes: a condition has room for the rest of its message.
 const LONGEST_REASON: usize = 512;
 
-/// What a write is to change in the Service for one load balancer.
+/// A change of the Service for one load balancer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Name of the load balancer.
     pub name: String,
     /// Its uid.
     pub uid: String,
+    /// What changes.
+    pub what: What,
+}
+
+/// What changes for one load balancer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum What {
+    /// If it has the address: that, and the annotations for kube-vip, as text.
+    Fields(String),
     /// All of its ports that the Service lacks, or has with another target.
-    pub ports: Vec<DesiredPort>,
-    /// If it is the primary: the address and the annotations for kube-vip, as text, if they are to change.
-    pub fields: Option<String>,
+    Ports(Vec<DesiredPort>),
+}
+
+impl Change {
+    /// One change of each kind is remembered of a load balancer.
+    fn key(&self) -> (String, bool) {
+        let is_of_ports = matches!(self.what, What::Ports(_));
+        (self.name.clone(), is_of_ports)
+    }
 }
 
 /// What is refused of one Service. Times are those of any clock that does not go back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
-    /// Changes that were refused, by load balancer.
-    lbs: BTreeMap<String, Refused>,
+    /// Changes that were refused, by load balancer and kind.
+    lbs: BTreeMap<(String, bool), Refused>,
     /// The rest.
     rest: Option<Refusal>,
 }
@@ -93,7 +109,7 @@ impl Refusals {
                 change: change.clone(),
                 alone: alone.clone(),
             };
-            self.lbs.insert(change.name.clone(), refused);
+            self.lbs.insert(change.key(), refused);
         }
     }
 
@@ -101,7 +117,7 @@ impl Refusals {
     pub fn written(&mut self, changes: &[Change]) {
         self.rest = None;
         for change in changes {
-            self.lbs.remove(&change.name);
+            self.lbs.remove(&change.key());
         }
     }
 
@@ -113,7 +129,8 @@ impl Refusals {
 
     /// Forgets those that are none of these load balancers, by name and uid.
     pub fn retain(&mut self, is_party: impl Fn(&str, &str) -> bool) {
-        self.lbs.retain(|name, it| is_party(name, &it.change.uid));
+        self.lbs
+            .retain(|_, it| is_party(&it.change.name, &it.change.uid));
     }
 
     /// Whether the rest may be written now, by itself.
@@ -148,13 +165,24 @@ impl Refusals {
 
     /// Why the Service lacks these ports of a load balancer, as far as the API server refuses them, or the rest.
     pub fn why(&self, name: &str, uid: &str, lacks: &[Served]) -> Option<&str> {
-        let own = self.lbs.get(name).filter(|it| {
-            let mut its = it.change.ports.iter();
-            it.change.uid == uid && its.all(|port| lacks.contains(&port.served()))
-        });
+        let is_own = |it: &&Refused| {
+            it.change.uid == uid
+                && match &it.change.what {
+                    What::Fields(_) => false,
+                    What::Ports(ports) => ports.iter().all(|it| lacks.contains(&it.served())),
+                }
+        };
+        let own = self.lbs.get(&(name.to_owned(), true)).filter(is_own);
         let own = own.and_then(|it| it.alone.as_ref());
         let why = own.or(self.rest.as_ref()).filter(|_| !lacks.is_empty());
         why.map(|it| &*it.why)
+    }
+
+    /// Why the API server refuses the address or the annotations of a load balancer.
+    pub fn why_fields(&self, name: &str, uid: &str) -> Option<&str> {
+        let own = self.lbs.get(&(name.to_owned(), false));
+        let own = own.filter(|it| it.change.uid == uid);
+        own.and_then(|it| it.alone.as_ref()).map(|it| &*it.why)
     }
 
     /// Why the API server refuses exactly this change, or the rest.
@@ -170,7 +198,7 @@ impl Refusals {
 
     /// The refusal of exactly this change.
     fn of(&self, change: &Change) -> Option<&Refused> {
-        let refused = self.lbs.get(&change.name);
+        let refused = self.lbs.get(&change.key());
         refused.filter(|it| it.change == *change)
     }
 }

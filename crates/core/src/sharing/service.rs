@@ -58,6 +58,8 @@ pub struct Others {
     pub primary: Option<Part>,
     /// The parts of the others, by age.
     pub secondaries: Vec<Part>,
+    /// Name and uid of the one that is to own the record (SHR-5).
+    pub holder: Option<(String, String)>,
     /// Name and uid of the oldest of the others that is to get its first port.
     pub next: Option<(String, String)>,
     /// The names of ports in all EndpointSlices of the Service, or that are about to be, and whose they are. One that is to go may still be
@@ -100,6 +102,10 @@ impl Others {
         others.next = waiting.into_iter().min().map(|(_, next)| next);
         others.slices = named_ports(group);
         others.refusals.clone_from(&group.refusals);
+        others.holder = group.holder().map(|meta| {
+            let text = |text: &Option<String>| text.clone().unwrap_or_default();
+            (text(&meta.name), text(&meta.uid))
+        });
         others
     }
 

@@ -87,6 +87,7 @@ impl<'a> Snapshot<'a> {
             ports: ports.as_ref().map(|all| all.iter().map(served).collect()),
             slice: party.slice,
             is_told: ports.is_some() && is_told(party, &key.name, records),
+            names_record: names_record(party, records),
         };
         let stored = Stored {
             name: &key.name,
@@ -116,7 +117,8 @@ impl<'a> Snapshot<'a> {
         all.map(|(party, ports)| (party, ports.as_deref()))
     }
 
-    /// Why the Service lacks ports of a load balancer, or has them with another target, as far as the API server refuses that.
+    /// Why the Service lacks ports of a load balancer, or has them with another target, or not its address or annotations, as far as the API
+    /// server refuses that.
     pub fn refusal(&self, name: &str) -> Option<&str> {
         let (refusals, _) = self.refusals.as_deref()?;
         let mut all = self.parties();
@@ -130,7 +132,8 @@ impl<'a> Snapshot<'a> {
         let lacks = ports?.iter().filter(|port| !is_there(port));
         let lacks: Vec<Served> = lacks.map(served).collect();
         let uid = party.lb.meta().uid.as_deref().unwrap_or_default();
-        refusals.why(name, uid, &lacks)
+        let why = refusals.why(name, uid, &lacks);
+        why.or_else(|| refusals.why_fields(name, uid))
     }
 
     /// The metadata of the load balancer of this name.
@@ -167,8 +170,13 @@ fn is_told(party: &Party<'_>, group: &str, records: &[Record]) -> bool {
         it.reason.as_deref() == Some(status::NAME_CONFLICT)
             && it.message.as_deref() != Some(&*waits)
     });
-    let has = |addr| records.iter().any(|record| record.spec.addr == addr);
-    !is_barred && telling::was_of(lb, group) && allocated_addr(lb).is_some_and(has)
+    !is_barred && telling::was_of(lb, group) && names_record(party, records)
+}
+
+/// Whether the status of a load balancer names an address of one of these records.
+fn names_record(party: &Party<'_>, records: &[Record]) -> bool {
+    let named = party.lb.as_valid().and_then(allocated_addr);
+    named.is_some_and(|addr| records.iter().any(|record| record.spec.addr == addr))
 }
 
 /// Which of its records is that of the group's address, while it moves from one to another (REL-4): the one that the Service asks

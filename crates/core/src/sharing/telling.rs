@@ -89,7 +89,7 @@ pub fn ports_to_come(group: &str, refused: Option<&str>) -> (&'static str, Strin
 fn refused_ports(group: &str, why: &str) -> String {
     let group = shown(group);
     format!(
-        "annotation {KEY} is {group:?}, and Service {group} cannot get the ports of this load balancer: {why}"
+        "annotation {KEY} is {group:?}, and Service {group} cannot be written for this load balancer: {why}"
     )
 }
 
@@ -258,7 +258,7 @@ mod tests {
             (reason, &*message),
             (
                 "ApiError",
-                "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and Service web cannot get the ports of this load balancer: exceeded quota"
+                "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"web\", and Service web cannot be written for this load balancer: exceeded quota"
             )
         );
         assert_eq!(

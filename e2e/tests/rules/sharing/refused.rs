@@ -129,11 +129,7 @@ pub(super) async fn shr_3_a_refused_move_of_the_primary_ends_no_service(
         let spec = on_ports(ns, app, &[port]);
         with(spec, json!({"ipPool": Value::Null}))
     };
-    world
-        .lb_with(naming(ns, "api", "web"), of_any_pool("api", 81))
-        .await?;
-    serves(&world, ns, "api", &address).await?;
-    let service = carries(&world, ns, "web", &[80, 81], &["api", "web"]).await?;
+    let service = world.services(ns).get("web").await?;
     let is_denied =
         "has(object.spec.loadBalancerIP) && object.spec.loadBalancerIP.startsWith('10.198.2.')";
     let denied = json!({"ports": [{"port": 80}], "loadBalancerIP": "10.198.2.9"});
@@ -143,9 +139,12 @@ pub(super) async fn shr_3_a_refused_move_of_the_primary_ends_no_service(
     let lb = world.lb_reason(ns, "web", "ApiError").await?;
     let (_, _, message) = ready(&lb).unwrap_or_default();
     ensure!(message.contains(WHY), "{message}");
-    world
-        .lb_with(naming(ns, "db", "web"), of_any_pool("db", 82))
-        .await?;
+    for (name, port) in [("api", 81), ("db", 82)] {
+        world
+            .lb_with(naming(ns, name, "web"), of_any_pool(name, port))
+            .await?;
+        serves(&world, ns, name, &address).await?;
+    }
     carries(&world, ns, "web", &[80, 81, 82], &["api", "db", "web"]).await?;
     // Longer than kube-vip would have for a changed address (REL-4).
     tokio::time::sleep(2 * MOVE_LIMIT).await;

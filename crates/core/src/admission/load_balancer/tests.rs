@@ -405,6 +405,12 @@ fn kva_2_annotations_that_kube_vip_does_not_get_are_warned_about() {
         let update = review_of("UPDATE", &with(after), &with(before));
         assert_eq!(warnings(&update, &world).len(), count);
     }
+    // Also of one that is older than a rule, whose spec would be refused.
+    let older = json!({"listeners": [tcp(8080, 80), tcp(8080, 80)]});
+    let mut after = lb(&older);
+    after["metadata"]["annotations"] = json!({ egress: "true" });
+    let update = review_of("UPDATE", &after, &lb(&older));
+    assert_eq!(warnings(&update, &world).len(), 1);
 }
 
 #[test]

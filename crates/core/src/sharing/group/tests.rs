@@ -63,6 +63,7 @@ fn held(name: &'static str) -> Held<'static> {
 
 fn wish<'a>(lb: Candidate<'a>, port: u16, slice: Option<&'a EndpointSlice>) -> Wish<'a> {
     Wish {
+        names_record: lb.names_address,
         candidate: lb,
         ports: Some([tcp(port)].into()),
         slice,

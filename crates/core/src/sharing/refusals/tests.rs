@@ -10,15 +10,23 @@ fn adding(name: &str, ports: &[u16]) -> Change {
         target: IntOrString::Int(8080),
     };
     Change {
-        fields: None,
         name: name.to_owned(),
         uid: format!("u-{name}"),
-        ports: ports.iter().map(port).collect(),
+        what: What::Ports(ports.iter().map(port).collect()),
+    }
+}
+
+fn fields(name: &str, text: &str) -> Change {
+    Change {
+        what: What::Fields(text.to_owned()),
+        ..adding(name, &[])
     }
 }
 
 fn served(ports: &[u16]) -> Vec<Served> {
-    let all = adding("any", ports).ports;
+    let What::Ports(all) = adding("any", ports).what else {
+        unreachable!()
+    };
     all.iter().map(DesiredPort::served).collect()
 }
 
@@ -112,12 +120,15 @@ fn shr_3_a_refusal_is_of_these_ports_of_this_load_balancer() {
         ..b.clone()
     };
     let mut other_target = b.clone();
-    other_target.ports[0].target = IntOrString::Int(9090);
-    let with_fields = Change {
-        fields: Some("{}".to_owned()),
-        ..b.clone()
-    };
-    for other in [adding("b", &[81, 82]), other_uid, other_target, with_fields] {
+    if let What::Ports(ports) = &mut other_target.what {
+        ports[0].target = IntOrString::Int(9090);
+    }
+    for other in [
+        adding("b", &[81, 82]),
+        other_uid,
+        other_target,
+        fields("b", "{}"),
+    ] {
         assert_eq!(refusals.why_not(&other), None);
         assert_eq!(next(&refusals, &[other], 0), "b");
     }
@@ -157,4 +168,26 @@ fn shr_3_the_rest_is_refused_by_itself() {
     done.settled(&[]);
     refusals.written(&[]);
     assert!(refusals.is_empty() && done.is_empty());
+}
+
+#[test]
+fn shr_3_address_and_annotations_are_refused_by_themselves() {
+    let mut refusals = Refusals::default();
+    let (ports, moves) = (adding("web", &[22]), fields("web", "to 10.0.1.3"));
+    for _ in 0..2 {
+        refusals.refused(std::slice::from_ref(&ports), "not 22", secs(0), pause);
+        refusals.refused(std::slice::from_ref(&moves), "not there", secs(0), pause);
+    }
+    assert_eq!(refusals.why_not(&ports), Some("not 22"));
+    assert_eq!(refusals.why_not(&moves), Some("not there"));
+    assert_eq!(refusals.why_fields("web", "u-web"), Some("not there"));
+    assert_eq!(refusals.why_fields("web", "later"), None);
+    assert_eq!(refusals.why("web", "u-web", &served(&[22])), Some("not 22"));
+    // To another address.
+    let again = fields("web", "to 10.0.2.4");
+    let both = [again.clone(), ports.clone()];
+    assert_eq!(refusals.next(&both, secs(0)), [&again]);
+    refusals.written(std::slice::from_ref(&again));
+    assert_eq!(refusals.why_fields("web", "u-web"), None);
+    assert_eq!(refusals.why_not(&ports), Some("not 22"));
 }
