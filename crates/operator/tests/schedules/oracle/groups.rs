@@ -112,7 +112,11 @@ impl Oracle {
         {
             return Ok(());
         }
-        let is_kept = endpoints(before).is_subset(&endpoints(after))
+        let (had, has) = (endpoints(before), endpoints(after));
+        let of_machine = |it: &&&str| it.starts_with(MACHINES);
+        // An address of a pool or of a Service that nobody else has any more: machines that do not run serve only while no other one does.
+        let is_any_freed = has.difference(&had).any(|it| !it.starts_with(MACHINES));
+        let is_kept = (is_any_freed || had.iter().filter(of_machine).all(|it| has.contains(it)))
             && (group == event.key || before["ports"] == after["ports"]);
         must!(
             "SHR-4",
@@ -187,10 +191,11 @@ fn ports_are_unique(event: &Event) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The addresses of machines in an EndpointSlice that are ready. One of a pool or of a Service counts only while nobody else has it.
+/// The addresses in an EndpointSlice that are ready. One of a pool or of a Service counts only while nobody else has it.
 fn endpoints(slice: &Value) -> BTreeSet<&str> {
     let all = slice["endpoints"].as_array().into_iter().flatten();
     let ready = all.filter(|endpoint| endpoint["conditions"]["ready"] == true);
-    let addresses = ready.filter_map(|endpoint| endpoint["addresses"][0].as_str());
-    addresses.filter(|it| it.starts_with(MACHINES)).collect()
+    ready
+        .filter_map(|endpoint| endpoint["addresses"][0].as_str())
+        .collect()
 }
