@@ -22,6 +22,7 @@ use crate::plan::step::{Guard, Guarded, Kind, Next, SeenLease, Step, Write};
 use crate::plan::take_down;
 use crate::plan::view::{Sharing, View};
 use crate::sharing::next_write::{Fields, NextWrite, Wanted};
+use crate::sharing::refusals::Change;
 use crate::spec::VmSpec;
 
 /// The plan of a load balancer of VM type with this address.
@@ -96,12 +97,14 @@ fn own_objects<'a>(view: &View<'_>, vm: &'a VmSpec, address: &'a Address) -> Pla
                 present: view.objects.service.map(|it| &**it),
                 fields: fields.as_deref(),
             };
-            refused = wanted.refused_of_primary();
-            match wanted.next_write(write) {
+            let next = wanted.next_write(write);
+            let tried: &[Change] = match &next {
+                NextWrite::Some(_, its) => its,
+                NextWrite::Settled(_) | NextWrite::Wait => &[],
+            };
+            refused = wanted.refused_of_primary(tried);
+            match next {
                 NextWrite::Some(step, its) => {
-                    if its.iter().any(|it| it.uid == part.uid) {
-                        refused = None;
-                    }
                     steps.push(step);
                     changes = Some(its);
                 }

@@ -89,13 +89,14 @@ impl Wanted<'_> {
         fields.into_iter().chain(own).chain(theirs).collect()
     }
 
-    /// Why the API server refuses what is to change for the primary; `None` if nothing is, or it is not refused.
-    pub fn refused_of_primary(&self) -> Option<String> {
+    /// Why the API server refuses what is to change for the primary besides what is tried now; `None` if nothing is, or it is not refused.
+    pub fn refused_of_primary(&self, tried: &[Change]) -> Option<String> {
         let (refusals, _) = self.others.refusals.as_deref()?;
         let (part, _) = self.primary?;
         let (_, all) = self.with(|_| true);
         let pending = self.pending(&all);
-        let mut own = pending.iter().filter(|it| it.uid == part.uid);
+        let is_left = |it: &&Change| it.uid == part.uid && !tried.contains(it);
+        let mut own = pending.iter().filter(is_left);
         let why = own.find_map(|it| refusals.why_not(it));
         why.map(str::to_owned)
     }

@@ -57,6 +57,15 @@ struct Refused {
     change: Change,
     /// `None`: it was refused together with those of others, or with what else was to change.
     alone: Option<Refusal>,
+    /// Why the one before it was refused by itself, which is said until this one is tried by itself.
+    earlier: Option<String>,
+}
+
+impl Refused {
+    fn why(&self) -> Option<&str> {
+        let own = self.alone.as_ref().map(|it| &*it.why);
+        own.or(self.earlier.as_deref())
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,9 +114,12 @@ impl Refusals {
         };
         let alone = alone.map(|before| Refusal::after(before.as_ref(), why, now, pause));
         for change in changes {
+            let before = self.lbs.remove(&change.key());
+            let before = before.filter(|it| it.change.uid == change.uid);
             let refused = Refused {
                 change: change.clone(),
                 alone: alone.clone(),
+                earlier: before.and_then(|it| it.why().map(str::to_owned)),
             };
             self.lbs.insert(change.key(), refused);
         }
@@ -173,22 +185,22 @@ impl Refusals {
                 }
         };
         let own = self.lbs.get(&(name.to_owned(), true)).filter(is_own);
-        let own = own.and_then(|it| it.alone.as_ref());
-        let why = own.or(self.rest.as_ref()).filter(|_| !lacks.is_empty());
-        why.map(|it| &*it.why)
+        let rest = || self.rest.as_ref().map(|it| &*it.why);
+        let why = own.and_then(Refused::why).or_else(rest);
+        why.filter(|_| !lacks.is_empty())
     }
 
     /// Why the API server refuses the address or the annotations of a load balancer.
     pub fn why_fields(&self, name: &str, uid: &str) -> Option<&str> {
         let own = self.lbs.get(&(name.to_owned(), false));
         let own = own.filter(|it| it.change.uid == uid);
-        own.and_then(|it| it.alone.as_ref()).map(|it| &*it.why)
+        own.and_then(Refused::why)
     }
 
     /// Why the API server refuses exactly this change, or the rest.
     pub fn why_not(&self, change: &Change) -> Option<&str> {
-        let own = self.of(change).and_then(|it| it.alone.as_ref());
-        own.or(self.rest.as_ref()).map(|it| &*it.why)
+        let rest = || self.rest.as_ref().map(|it| &*it.why);
+        self.of(change).and_then(Refused::why).or_else(rest)
     }
 
     /// Whether there is nothing to remember.

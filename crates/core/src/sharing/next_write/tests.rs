@@ -207,7 +207,7 @@ impl World {
     fn told(&self) -> String {
         self.with(|wanted, snapshot| {
             let is_told = |name: &str| match name {
-                "web" => wanted.refused_of_primary().is_some(),
+                "web" => wanted.refused_of_primary(&[]).is_some(),
                 _ => snapshot.refusal(name).is_some(),
             };
             let names = self.lbs.iter().map(|(name, _)| &**name);

@@ -191,3 +191,25 @@ fn shr_3_address_and_annotations_are_refused_by_themselves() {
     assert_eq!(refusals.why_fields("web", "u-web"), None);
     assert_eq!(refusals.why_not(&ports), Some("not 22"));
 }
+
+#[test]
+fn shr_3_the_reason_stays_until_an_edited_change_is_tried_by_itself() {
+    let mut refusals = Refusals::default();
+    let one = |text: &str| [fields("b", text)];
+    for _ in 0..2 {
+        refusals.refused(&one("x"), "not x", secs(0), pause);
+    }
+    let why = |refusals: &Refusals| refusals.why_fields("b", "u-b").map(str::to_owned);
+    // Together with the ports of another one.
+    let both = [one("y").to_vec(), vec![adding("c", &[22])]].concat();
+    refusals.refused(&both, "not y", secs(0), pause);
+    assert_eq!(why(&refusals).as_deref(), Some("not x"));
+    refusals.refused(&one("y"), "not y", secs(0), pause);
+    assert_eq!(why(&refusals).as_deref(), Some("not y"));
+    let later = Change {
+        uid: "later".to_owned(),
+        ..fields("b", "z")
+    };
+    refusals.refused(&[later], "not z", secs(0), pause);
+    assert_eq!(refusals.why_fields("b", "later"), None);
+}

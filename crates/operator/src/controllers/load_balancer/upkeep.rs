@@ -91,8 +91,13 @@ pub async fn keep_up(
         hand_over(ctx, &snapshot, exists, record, &to).await?;
     }
     // IPA-6: the status of a primary that has the address from now on, or is to keep it after all, names it before the Service has it.
-    // While that cannot be written, nobody joins or leaves. One whose spec is refused may not name it.
-    if let Some(primary) = unnamed(ctx, key, record.spec.addr, &to) {
+    // While that cannot be written, nobody joins or leaves. One whose spec is refused may not name it. A Service that asks for the address
+    // all the same, as the move to the one that the status names is refused, goes on.
+    let service = ctx.index.stores.services.get(key);
+    let asked = service.as_deref().and_then(|it| cached::asked_address(it));
+    let is_asked = asked.and_then(addr::parse) == Some(record.spec.addr);
+    let unnamed = unnamed(ctx, key, record.spec.addr, &to);
+    if let Some(primary) = unnamed.filter(|_| is_new || !is_asked) {
         if has_failed || is_new {
             return Ok(Requeue::AwaitChange);
         }
