@@ -134,7 +134,8 @@ impl Round<'_> {
         let had = held(&self.server, &RANGE);
         let service = served(self.world, lb, had[0]).await?;
         let states = ["bound", "renewing", "rebinding"];
-        let count = if soaks() { 3 } else { 2 };
+        // In REBINDING of a longer lease the next REQUEST comes after half of what is left of it, a minute.
+        let count = if soaks() && self.is_brief { 3 } else { 2 };
         for state in states.into_iter().take(count) {
             self.prepare().await?;
             let silence = Filter::set(self.world, NO_REPLIES)?;

@@ -35,11 +35,21 @@ pub enum What {
     Ports(Vec<DesiredPort>),
 }
 
+/// The kinds of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Fields,
+    Ports,
+}
+
 impl Change {
     /// One change of each kind is remembered of a load balancer.
-    fn key(&self) -> (String, bool) {
-        let is_of_ports = matches!(self.what, What::Ports(_));
-        (self.name.clone(), is_of_ports)
+    fn key(&self) -> (String, Kind) {
+        let kind = match self.what {
+            What::Fields(_) => Kind::Fields,
+            What::Ports(_) => Kind::Ports,
+        };
+        (self.name.clone(), kind)
     }
 }
 
@@ -47,7 +57,7 @@ impl Change {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals {
     /// Changes that were refused, by load balancer and kind.
-    lbs: BTreeMap<(String, bool), Refused>,
+    lbs: BTreeMap<(String, Kind), Refused>,
     /// The rest.
     rest: Option<Refusal>,
 }
@@ -177,35 +187,39 @@ impl Refusals {
 
     /// Why the Service lacks these ports of a load balancer, as far as the API server refuses them, or the rest.
     pub fn why(&self, name: &str, uid: &str, lacks: &[Served]) -> Option<&str> {
-        let is_own = |it: &&Refused| {
-            it.change.uid == uid
-                && match &it.change.what {
-                    What::Fields(_) => false,
-                    What::Ports(ports) => ports.iter().all(|it| lacks.contains(&it.served())),
-                }
+        let are_its = |it: &&Refused| match &it.change.what {
+            What::Fields(_) => false,
+            What::Ports(ports) => ports.iter().all(|it| lacks.contains(&it.served())),
         };
-        let own = self.lbs.get(&(name.to_owned(), true)).filter(is_own);
-        let rest = || self.rest.as_ref().map(|it| &*it.why);
-        let why = own.and_then(Refused::why).or_else(rest);
+        let own = self.of_lb(name, uid, Kind::Ports).filter(are_its);
+        let why = own.and_then(Refused::why).or_else(|| self.why_rest());
         why.filter(|_| !lacks.is_empty())
     }
 
     /// Why the API server refuses the address or the annotations of a load balancer.
     pub fn why_fields(&self, name: &str, uid: &str) -> Option<&str> {
-        let own = self.lbs.get(&(name.to_owned(), false));
-        let own = own.filter(|it| it.change.uid == uid);
-        own.and_then(Refused::why)
+        self.of_lb(name, uid, Kind::Fields).and_then(Refused::why)
     }
 
     /// Why the API server refuses exactly this change, or the rest.
     pub fn why_not(&self, change: &Change) -> Option<&str> {
-        let rest = || self.rest.as_ref().map(|it| &*it.why);
-        self.of(change).and_then(Refused::why).or_else(rest)
+        let own = self.of(change).and_then(Refused::why);
+        own.or_else(|| self.why_rest())
+    }
+
+    fn why_rest(&self) -> Option<&str> {
+        self.rest.as_ref().map(|it| &*it.why)
     }
 
     /// Whether there is nothing to remember.
     pub fn is_empty(&self) -> bool {
         self.lbs.is_empty() && self.rest.is_none()
+    }
+
+    /// The refusal of a kind of changes of a load balancer.
+    fn of_lb(&self, name: &str, uid: &str, kind: Kind) -> Option<&Refused> {
+        let refused = self.lbs.get(&(name.to_owned(), kind));
+        refused.filter(|it| it.change.uid == uid)
     }
 
     /// The refusal of exactly this change.

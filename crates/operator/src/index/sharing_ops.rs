@@ -133,11 +133,10 @@ impl Index {
         is_group.unwrap_or(false)
     }
 
-    /// The write of these changes of the Service of a group is done. If more was refused the group is queued, to write the rest. No-op
-    /// on a standby.
+    /// The write of these changes of the Service of a group is done. If something was refused before it, the group is queued: the write
+    /// has left out what is to be tried by itself. No-op on a standby.
     pub fn service_written(&self, group: &Key, changes: &[Change]) {
-        let is_any_left = self.with_refusals(group, |it| it.written(changes));
-        if is_any_left {
+        if self.with_refusals(group, |it| it.written(changes)) {
             self.queues.lbs.add(group.clone());
         }
     }
@@ -153,20 +152,19 @@ impl Index {
             .unwrap_or(false)
     }
 
-    /// Changes what is refused. Returns whether something still is.
+    /// Changes what is refused. Returns whether there was anything.
     fn with_refusals(&self, group: &Key, change: impl FnOnce(&mut Refusals)) -> bool {
-        let is_any_left = self.with_leader(|leader| {
+        let was_any = self.with_leader(|leader| {
             let Some(refusals) = leader.refusals.get_mut(group) else {
                 return false;
             };
             change(refusals);
-            let is_empty = refusals.is_empty();
-            if is_empty {
+            if refusals.is_empty() {
                 leader.refusals.remove(group);
             }
-            !is_empty
+            true
         });
-        is_any_left.unwrap_or(false)
+        was_any.unwrap_or(false)
     }
 
     /// A load balancer is about to write these ports of the Service of a group into its EndpointSlice; until

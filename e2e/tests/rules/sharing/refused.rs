@@ -147,7 +147,7 @@ pub(super) async fn shr_3_a_refused_move_of_the_primary_ends_no_service(
     }
     carries(&world, ns, "web", &[80, 81, 82], &["api", "db", "web"]).await?;
     // Longer than kube-vip would have for a changed address (REL-4).
-    tokio::time::sleep(2 * MOVE_LIMIT).await;
+    world.at_rest(ns, &[ns, other], 2 * MOVE_LIMIT).await?;
     let now = carries(&world, ns, "web", &[80, 81, 82], &["api", "db", "web"]).await?;
     ensure!(now.metadata.uid == service.metadata.uid, "another Service");
     let asked = now.spec.and_then(|spec| spec.load_balancer_ip);

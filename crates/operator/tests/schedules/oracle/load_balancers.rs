@@ -96,7 +96,15 @@ impl Oracle {
             && let Some(record) = holds(left)
         {
             let is_served = now.requested.is_some() && now.requested == now.committed;
+            // SHR-6: others share the address of an earlier one of its name, as they were told just when it was made.
+            let shares_earlier = |other: &Lb| {
+                let record = other.committed.as_ref().and_then(|it| self.records.get(it));
+                other.names(key) && record.is_some_and(|r| r.of() == *key && r.uid != now.uid)
+            };
+            let is_taken =
+                ready(object) == Some("NameConflict") && self.lbs.values().any(shares_earlier);
             let leaves = now.dhcp
+                || is_taken
                 || is_served
                 || now.asks()
                 || now.pool.as_ref().is_some_and(|pool| *pool != record.pool);
