@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::Service;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 
-use super::group::{carries, has_role, naming, on_ports, serves, stage};
+use super::group::{carries, has_role, naming, on_ports, serves, slice_is, stage};
 use crate::support::RuleHelpers;
 
 /// How long kube-vip has for a changed address, as the operator of these tests is told.
@@ -146,6 +146,7 @@ pub(super) async fn shr_3_a_refused_move_of_the_primary_ends_no_service(
         serves(&world, ns, name, &address).await?;
     }
     carries(&world, ns, "web", &[80, 81, 82], &["api", "db", "web"]).await?;
+    slice_is(&world, ns, "web", "web", &["80-tcp"]).await?;
     // Longer than kube-vip would have for a changed address (REL-4).
     world.at_rest(ns, &[ns, other], 2 * MOVE_LIMIT).await?;
     let now = carries(&world, ns, "web", &[80, 81, 82], &["api", "db", "web"]).await?;
