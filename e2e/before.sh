@@ -1,7 +1,8 @@
 #!/bin/sh
 # Builds the operator of an earlier revision, by default the last one before
-# addresses that are excluded, requested, shared or leased, in a folder, and prints its path. The
-# build does not touch this checkout; the history must have the revision.
+# addresses that are excluded, requested, shared or leased, in a folder, and
+# prints its path. The build does not touch this checkout; the history must have
+# the revision.
 #
 #	before.sh FOLDER [REVISION]
 set -eu
