@@ -10,6 +10,7 @@ pub mod documents;
 pub mod exported;
 pub mod fake_kube_vip;
 pub mod foreign;
+pub mod garbage;
 pub mod go;
 pub mod history_checker;
 mod http;

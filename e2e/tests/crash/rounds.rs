@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::garbage;
 use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::lives::live;
 use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
@@ -116,6 +117,7 @@ async fn play_all(world: &Arc<World>, mode: Mode) -> anyhow::Result<()> {
 impl Stage {
     async fn set(world: &Arc<World>, mode: Mode) -> anyhow::Result<Self> {
         reset(world).await?;
+        garbage::is_collected(world).await?;
         let ns = mode.name();
         world.namespace(ns).await?;
         let wide = open(&[subnet("10.80.0.0/22")]);

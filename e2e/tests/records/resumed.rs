@@ -10,6 +10,7 @@ use anyhow::{Context, ensure};
 use harvester_lb_audit::Report;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
+use harvester_lb_e2e::garbage;
 use harvester_lb_e2e::history_checker::HistoryChecker;
 use harvester_lb_e2e::lives::{Life, Step, below, live, member};
 use harvester_lb_e2e::metrics_snapshot::{MetricsSnapshot, leader};
@@ -119,6 +120,7 @@ pub async fn ipa_5_leaders_stopped_and_resumed_amid_their_work(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
     set(&world, NS).await?;
+    garbage::is_collected(&world).await?;
     let end = format!("10.75.0.{}", ADDRESSES + 1);
     let range = part("10.75.0.0/23", "10.75.0.2", &end);
     pool(&world, NS, &[range]).await?;

@@ -293,16 +293,12 @@ pub async fn ensure_not_own(
     Ok(())
 }
 
-/// Verifies that the IPAllocation of the address which the status of a load balancer names, or its absence, is unchanged: it may share
-/// the address still, and the watches of Service and IPAllocation are both behind that of the load balancer (SHR-4, SHR-6). One that
-/// cannot be read is not read again.
+/// Verifies that the IPAllocation of an address, or its absence, is unchanged, before it decides that a load balancer has no address any
+/// more: the watch of IPAllocations may be behind (SHR-4, SHR-6, IPA-7). One that cannot be read is not read again.
 ///
 /// # Errors
 /// `Conflict` if it has changed; the store has it.
-pub async fn ensure_record_unchanged(ctx: &Context, lb: &LoadBalancer) -> Result<(), WriteError> {
-    let Some(addr) = status::allocated_addr(lb) else {
-        return Ok(());
-    };
+pub async fn ensure_record_unchanged(ctx: &Context, addr: IpAddr) -> Result<(), WriteError> {
     let key = records::key(addr);
     let stored = ctx.index.stores.allocations.entry(&key);
     let is_readable = |it: &Allocation| matches!(it, Allocation::Valid { .. });

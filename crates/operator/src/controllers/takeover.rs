@@ -24,8 +24,8 @@ use crate::index::leader_state::LeaderState;
 use crate::index::queues::{LegacyKind, LegacyObject};
 use crate::index::stores::Stores;
 
-/// Number of concurrent creations while the maps of the Go operator are imported.
-const IMPORTS_AT_A_TIME: usize = 16;
+/// Number of concurrent requests while the maps of the Go operator are imported.
+const REQUESTS_AT_A_TIME: usize = 16;
 
 /// Builds the leader's state from the stores, which must be synced, and queues every object.
 ///
@@ -49,30 +49,7 @@ pub async fn run(ctx: &Context) -> Result<(), WriteError> {
     for skipped in &plan.skipped {
         warn!(?skipped, "entry of a pool status not imported");
     }
-    for loser in &plan.losers {
-        let key = cached::key(&loser.owner.id);
-        // One whose spec is refused gets no other address, and keeps its status: it would be told at each start. Its condition comes
-        // with the correction.
-        let is_served = |lb: &Lb| matches!(lb, Lb::Valid(lb) if spec::check(lb).is_ok());
-        if let Some(lb) = ctx.index.stores.lbs.get(&key)
-            && is_served(&lb)
-            && ctx.index.stores.unsupported(lb.meta()).is_none()
-        {
-            let text = format!(
-                "{} belongs to LoadBalancer {}, whose claim is older; another address is allocated",
-                loser.addr, loser.keeper
-            );
-            let reason = status::ADDRESS_LOST.to_owned();
-            ctx.notify_lb(
-                lb.meta(),
-                &EventDraft {
-                    warning: true,
-                    reason,
-                    text,
-                },
-            );
-        }
-    }
+    tell_losers(ctx, &plan.losers).await;
     for pool in ctx.index.unimported_pools() {
         // A refused or failed import delays that pool alone and is retried by its controller (RUN-1).
         match import_pool(ctx, &pool).await {
@@ -98,6 +75,40 @@ pub async fn run(ctx: &Context) -> Result<(), WriteError> {
         "takeover complete"
     );
     Ok(())
+}
+
+/// Tells load balancers that another one keeps the address of their status (IPA-2), unless that follows from an old copy of its record.
+async fn tell_losers(ctx: &Context, losers: &[import::Loser]) {
+    let tell = async |loser: &import::Loser| {
+        // One whose spec is refused gets no other address, and keeps its status: it would be told at each start. Its condition comes
+        // with the correction.
+        let is_served = |lb: &Lb| matches!(lb, Lb::Valid(lb) if spec::check(lb).is_ok());
+        let lb = ctx.index.stores.lbs.get(&cached::key(&loser.owner.id));
+        let Some(lb) = lb.filter(|lb| is_served(lb)) else {
+            return;
+        };
+        if ctx.index.stores.unsupported(lb.meta()).is_some() {
+            return;
+        }
+        let checked = live::ensure_record_unchanged(ctx, loser.addr).await;
+        if matches!(checked, Err(WriteError::Conflict(_) | WriteError::Fenced)) {
+            return;
+        }
+        let text = format!(
+            "{} belongs to LoadBalancer {}, whose claim is older; another address is allocated",
+            loser.addr, loser.keeper
+        );
+        let reason = status::ADDRESS_LOST.to_owned();
+        let draft = EventDraft {
+            warning: true,
+            reason,
+            text,
+        };
+        ctx.notify_lb(lb.meta(), &draft);
+    };
+    stream::iter(losers)
+        .for_each_concurrent(REQUESTS_AT_A_TIME, tell)
+        .await;
 }
 
 /// Stops health checks, left by an earlier term of this process (RUN-5), of load balancers that no longer exist, because no
@@ -269,7 +280,7 @@ fn held(stores: &Stores, claim: &import::NewClaim) -> Option<RecordSpec> {
 pub async fn import_pool(ctx: &Context, pool: &PoolName) -> Result<(), WriteError> {
     let outcomes = stream::iter(ctx.index.unimported(pool))
         .map(|spec| async move { import_one(ctx, spec).await })
-        .buffer_unordered(IMPORTS_AT_A_TIME);
+        .buffer_unordered(REQUESTS_AT_A_TIME);
     outcomes
         .fold(Ok(()), |all, one| async { one.and(all) })
         .await

@@ -1,9 +1,12 @@
 use super::*;
 
+use futures::FutureExt;
 use harvester_lb_api::{IPAllocation, keys};
 use harvester_lb_controller_kit::decode_guard::{DecodeGuard, decode};
 use harvester_lb_controller_kit::watch::deliver;
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_core::cached::{self, Allocation, Lb};
+use harvester_lb_core::sharing::refusals::{Change, What};
 use harvester_lb_fixtures::{load_balancer, record, stored, vm_spec};
 use harvester_lb_ipam::{Ledger, Settings as LedgerSettings};
 use harvester_lb_object::{Key, Version};
@@ -195,4 +198,45 @@ async fn be_8_a_service_that_cannot_be_decoded_keeps_its_protection() {
     assert!(!refused(index, "10.53.0.2"));
     brings_service(index, &service("a", "4", sound, json!({})));
     assert!(refused(index, "10.53.0.1") && !refused(index, "10.0.0.9"));
+}
+
+/// What is refused of a shared Service is tried again by itself after a write that has left it out.
+#[tokio::test]
+async fn shr_3_a_write_of_what_is_not_refused_brings_the_group_back_for_the_rest() {
+    let ctx = fake::context(FakeApiServer::default().client(), &Timings::default(), true);
+    let index = &*ctx.index;
+    index.become_leader(|| LeaderState::new(Ledger::new(LedgerSettings::default())));
+    let group = Key::new("n", "a");
+    let mut lb = stored(load_balancer("n", "b", "u-b", &vm_spec("x")), "u-b", 5);
+    lb["metadata"]["annotations"] = json!({ keys::ANNOTATION_PRIMARY: "a" });
+    let lb = Lb::valid(serde_json::from_value(lb).unwrap());
+    let member = Key::new("n", "b");
+    let change = index.stores.lbs.written(&member, Version(5), lb).unwrap();
+    index.lb_changed(&member, &change);
+    let is_due = || {
+        let next = || index.queues.lbs.next().now_or_never().flatten();
+        let due: Vec<Key> = std::iter::from_fn(next).collect();
+        for key in &due {
+            index.queues.lbs.done(key, &Ok(Requeue::AwaitChange));
+        }
+        due.contains(&group)
+    };
+    let fields = |name: &str| Change {
+        name: name.to_owned(),
+        uid: format!("u-{name}"),
+        what: What::Fields(String::new()),
+    };
+    let (one, two) = ([fields("b")], [fields("a")]);
+    is_due();
+    index.service_written(&group, &one);
+    assert!(!is_due(), "nothing was refused");
+    let pause = |_| Duration::from_secs(1);
+    assert!(index.service_refused(&group, &[one.clone(), two.clone()].concat(), "no", pause));
+    assert!(is_due());
+    index.service_written(&group, &one);
+    assert!(is_due() && index.has_refusals(&group));
+    index.service_written(&group, &two);
+    assert!(is_due() && !index.has_refusals(&group));
+    index.service_written(&group, &two);
+    assert!(!is_due(), "all is done");
 }

@@ -1,5 +1,8 @@
 //! The standing of one load balancer among those that share addresses, and what it is to have (SHR-1, SHR-2, SHR-5 to SHR-7).
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use harvester_lb_api::{Ipam, LoadBalancer, WorkloadType};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::desired::{self, Ownership};
@@ -79,12 +82,14 @@ pub async fn goal(
             Ok(Goal::Keep(Keep::until(lb, readiness, Next::Resync)))
         }
         Standing::NameTaken(reason, message) => {
+            ensure_taken(ctx, key, lb).await?;
             let why = (*reason, message.clone());
             Ok(allocate::unshared_goal(ctx, lb, checked, why, true))
         }
         Standing::Own(Some(why)) if !has_own(ctx, key, lb) => {
-            if telling::was_of_another(lb) {
-                live::ensure_record_unchanged(ctx, lb).await?;
+            let addr = status::allocated_addr(lb);
+            if let Some(addr) = addr.filter(|_| telling::was_of_another(lb)) {
+                live::ensure_record_unchanged(ctx, addr).await?;
             }
             let why = why.clone();
             Ok(allocate::unshared_goal(ctx, lb, checked, why, false))
@@ -160,8 +165,27 @@ async fn own_goal(
 /// # Errors
 /// `Conflict` if there is one; the store has it.
 async fn ensure_none_shares(ctx: &Context, group: &Group) -> Result<(), WriteError> {
-    for lb in group.told() {
-        live::ensure_record_unchanged(ctx, lb).await?;
+    for addr in group.told().into_iter().filter_map(status::allocated_addr) {
+        live::ensure_record_unchanged(ctx, addr).await?;
+    }
+    Ok(())
+}
+
+/// Verifies the records by which others share the address of an earlier load balancer of the name, before a later one loses that of its
+/// status to them: by an old copy an address is still theirs that the later one has got since (SHR-6, IPA-7).
+///
+/// # Errors
+/// `Conflict` if one of them has changed; the store has it.
+async fn ensure_taken(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Result<(), WriteError> {
+    let Some(named) = status::allocated_addr(lb) else {
+        return Ok(());
+    };
+    let group = Group::of(ctx, key);
+    let record = group.as_ref().and_then(|it| it.snapshot().record.cloned());
+    let shared = record.map(|record| record.spec.addr);
+    let addrs: BTreeSet<IpAddr> = shared.into_iter().chain([named]).collect();
+    for addr in addrs {
+        live::ensure_record_unchanged(ctx, addr).await?;
     }
     Ok(())
 }

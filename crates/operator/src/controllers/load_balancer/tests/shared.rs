@@ -3,7 +3,7 @@
 use std::slice;
 
 use super::*;
-use crate::controllers::live;
+use crate::controllers::{live, takeover};
 use futures::FutureExt;
 use harvester_lb_core::sharing::telling::Shared;
 use tokio::time::Duration;
@@ -390,5 +390,110 @@ async fn shr_2_a_failed_write_of_the_slice_is_not_tried_again_at_once() {
         };
         assert_eq!(queued(), due, "{code}");
         assert!(ctx.index.group(&group).unwrap().offers.is_empty());
+    }
+}
+
+/// The record of an address that is that of `g`, of a load balancer that is gone: `g` was gone before it.
+fn record_of_earlier(address: &str) -> Value {
+    let mut record = record(address, 3, "Bound", "u-x");
+    record["spec"]["owner"]["name"] = "x".into();
+    record["metadata"]["annotations"] = json!({ keys::ANNOTATION_PRIMARY: "g" });
+    record
+}
+
+/// Others shared an address of `g`, a load balancer of that name was created again and got an address, and all that a new leader has of
+/// the record of the shared one is an old copy.
+#[tokio::test]
+async fn ipa_7_an_old_copy_of_the_record_of_a_group_takes_no_address_from_one_of_its_name() {
+    // The address that was shared, that of the load balancer, and whether the record is as it was.
+    for (shared, own, is_shared) in [
+        ("10.0.0.2", "10.0.0.2", false),
+        ("10.0.0.3", "10.0.0.2", false),
+        ("10.0.0.2", "10.0.0.2", true),
+    ] {
+        let server = FakeApiServer::default();
+        let mut later = named("vm");
+        later["metadata"]["name"] = "g".into();
+        later["metadata"]["uid"] = "u-later".into();
+        let path = LB.replace("loadbalancers/a", "loadbalancers/g");
+        server.put(&path, later.clone());
+        let mut other = told(member(5));
+        other["spec"]["listeners"][0]["port"] = 81.into();
+        other["status"]["allocatedAddress"]["ip"] = shared.into();
+        other["status"]["conditions"][0]["message"] = Shared::Secondary("g".to_owned())
+            .condition(shared)
+            .message
+            .into();
+        server.put(LB, other.clone());
+        let mut own_record = record(own, 9, "Bound", "u-later");
+        own_record["spec"]["owner"]["name"] = "g".into();
+        let of = |address: &str| RECORD.replace("10.0.0.2", address);
+        let mut released = record_of_earlier(shared);
+        released["metadata"]["resourceVersion"] = "9".into();
+        released["spec"]["phase"] = "Released".into();
+        server.put(&of(shared), released);
+        server.put(&of(own), own_record.clone());
+        if is_shared {
+            server.put(&of(shared), record_of_earlier(shared));
+        }
+        let ctx = leader(&server, pool(&json!({})), &other);
+        let group = Key::new("n", "g");
+        let lbs = &ctx.index.stores.lbs;
+        let change = lbs.written(&group, Version(5), Lb::valid(object(later)));
+        ctx.index.lb_changed(&group, &change.unwrap());
+        knows(&ctx, 3, &record_of_earlier(shared));
+        if own != shared {
+            knows(&ctx, 9, &own_record);
+            // Its Service is an old copy, too.
+            let mut service = service_of_group("u-a");
+            service["spec"]["loadBalancerIP"] = shared.into();
+            let service = cached::service(Ok(object(service))).unwrap();
+            let services = &ctx.index.stores.services;
+            services.written(&group, Version(6), service);
+        }
+        let first = reconcile(&ctx, &group).await;
+        if is_shared {
+            let after = server.get(&path).unwrap();
+            assert_eq!(after["status"]["conditions"][0]["reason"], "NameConflict");
+            assert!(after["status"].get("allocatedAddress").is_none(), "{after}");
+            continue;
+        }
+        let Err(WriteError::Conflict(why)) = &first else {
+            panic!("{shared}: {first:?}");
+        };
+        assert!(why.contains(&format!("IPAllocation {shared}")), "{why}");
+        assert_eq!(server.writes(), [], "{shared}");
+        let _ = reconcile(&ctx, &group).await;
+        let after = server.get(&path).unwrap();
+        assert_eq!(after["status"]["allocatedAddress"]["ip"], own, "{after}");
+        assert_eq!(server.get(&of(own)).unwrap()["spec"]["phase"], "Bound");
+    }
+}
+
+/// A load balancer is told at the start of a term that another one keeps its address, unless that follows from an old copy.
+#[tokio::test]
+async fn ipa_2_who_keeps_its_address_is_not_told_that_it_is_lost() {
+    for is_lost in [false, true] {
+        let server = FakeApiServer::default();
+        let lb = named("vm");
+        server.put(LB, lb.clone());
+        let mut earlier = record("10.0.0.2", 3, "Bound", "u-x");
+        earlier["spec"]["owner"]["name"] = "x".into();
+        server.put(RECORD, record("10.0.0.2", 9, "Bound", "u-a"));
+        let x = LB.replace("loadbalancers/a", "loadbalancers/x");
+        if is_lost {
+            server.put(RECORD, earlier.clone());
+            let mut holder = lb.clone();
+            holder["metadata"]["name"] = "x".into();
+            holder["metadata"]["uid"] = "u-x".into();
+            server.put(&x, holder);
+        }
+        let ctx = leader(&server, pool(&json!({})), &lb);
+        knows(&ctx, 3, &earlier);
+        takeover::run(&ctx).await.unwrap();
+        ctx.events.written().await;
+        let told = server.events().into_iter();
+        let told: Vec<Value> = told.filter(|it| it["reason"] == "AddressLost").collect();
+        assert_eq!(told.len(), usize::from(is_lost), "{told:?}");
     }
 }
