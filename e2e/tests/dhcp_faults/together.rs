@@ -23,8 +23,11 @@ const NAME: &str = "web";
 const RANGE: RangeInclusive<u8> = 200..=205;
 /// Lifetime of Kea's leases; dnsmasq's are of two minutes at least.
 const LIFETIME: Duration = Duration::from_secs(16);
-/// T1 and T2 of the leases, in seconds.
+/// T1 and T2 of Kea's leases, in seconds.
 const TIMES: (u8, u8) = (4, 6);
+/// The same of dnsmasq's. The next REQUEST after T1 is that at T2, when the kill must be over: the one after it comes after half of what
+/// is left of the lease, nearly a minute.
+const LONG_TIMES: (u8, u8) = (4, 14);
 
 pub async fn dhc_2_operator_killed_in_each_state(world: Arc<World>) -> anyhow::Result<()> {
     let rounds = Rounds::from_env(1, SOAK);
@@ -62,7 +65,7 @@ async fn round(world: &World, seed: u64) -> anyhow::Result<()> {
         let early = json!({"renew-timer": TIMES.0, "rebind-timer": TIMES.1});
         Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &early).await?
     } else {
-        lasting(world, "dnsmasq", &RANGE, Some(TIMES)).await?
+        lasting(world, "dnsmasq", &RANGE, Some(LONG_TIMES)).await?
     };
     let mut round = Round {
         world,
