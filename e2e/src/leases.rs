@@ -249,6 +249,18 @@ pub async fn kea(world: &World, range: &RangeInclusive<u8>) -> anyhow::Result<Dh
     Dhcp::kea(&world.cluster, first, last, SHORT).await
 }
 
+/// The same with leases of this lifetime, which are renewed after these seconds, T1 and T2.
+pub async fn kea_renewed(
+    world: &World,
+    range: &RangeInclusive<u8>,
+    lifetime: Duration,
+    (t1, t2): (u8, u8),
+) -> anyhow::Result<Dhcp> {
+    let (first, last) = (lan(*range.start()), lan(*range.end()));
+    let times = json!({"renew-timer": t1, "rebind-timer": t2});
+    Dhcp::kea_with(&world.cluster, first, last, lifetime, &times).await
+}
+
 /// Lifetime of Kea's leases.
 const SHORT: Duration = Duration::from_secs(16);
 
@@ -269,10 +281,11 @@ pub async fn lasting(
         let flags: Vec<&str> = flags.iter().flatten().map(String::as_str).collect();
         return dnsmasq_with(world, range, &flags).await;
     }
-    let times = times.map(|(t1, t2)| json!({"renew-timer": t1, "rebind-timer": t2}));
+    if let Some(times) = times {
+        return kea_renewed(world, range, LIFETIME, times).await;
+    }
     let (first, last) = (lan(*range.start()), lan(*range.end()));
-    let times = times.unwrap_or_else(|| json!({}));
-    Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &times).await
+    Dhcp::kea(&world.cluster, first, last, LIFETIME).await
 }
 
 /// The kinds of servers.

@@ -13,8 +13,8 @@ use serde_json::json;
 
 use harvester_lb_e2e::leases::{
     LIFETIME, NODE, SERVERS, address, bound, clients, confirmed, delete, dnsmasq_with, given_back,
-    held, in_state, kinds, lasting, lease, leased, leased_spec, no_record, phase, record_name,
-    record_until, set, start,
+    held, in_state, kea_renewed, kinds, lasting, lease, leased, leased_spec, no_record, phase,
+    record_name, record_until, set, start,
 };
 
 /// A hardware address that a server knows.
@@ -25,14 +25,14 @@ const RANGE: RangeInclusive<u8> = 230..=232;
 /// until the next one.
 const SHORT: Duration = Duration::from_secs(24);
 
-/// T1 is after 4 s, T2 after 6 s.
+/// T1 and T2 of both, in seconds.
+const TIMES: (u8, u8) = (4, 6);
+
 async fn server(world: &World, kind: &str) -> anyhow::Result<Dhcp> {
     if kind == "kea" {
-        let (first, last) = (lan(*RANGE.start()), lan(*RANGE.end()));
-        let times = json!({"renew-timer": 4, "rebind-timer": 6});
-        return Dhcp::kea_with(&world.cluster, first, last, SHORT, &times).await;
+        return kea_renewed(world, &RANGE, SHORT, TIMES).await;
     }
-    lasting(world, kind, &RANGE, Some((4, 6))).await
+    lasting(world, kind, &RANGE, Some(TIMES)).await
 }
 
 fn expiry(record: &IPAllocation) -> anyhow::Result<Timestamp> {

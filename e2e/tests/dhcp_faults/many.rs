@@ -14,16 +14,15 @@ use harvester_lb_e2e::leases;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::seeds::soaks;
 use harvester_lb_e2e::world::SOON;
-use harvester_lb_testkit::{Dhcp, eventually, lan};
+use harvester_lb_testkit::{Dhcp, eventually};
 use kube::ResourceExt;
 use kube::api::ListParams;
-use serde_json::json;
 
 use crate::wire::asked;
 use harvester_lb_e2e::leases::filter::{Filter, LOSS};
 use harvester_lb_e2e::leases::{
-    NODE, SERVERS, address, bound, counter, delete, held, lasting, lease, leased, no_record, phase,
-    record_name, server_of, set, start,
+    NODE, SERVERS, address, bound, counter, delete, held, kea_renewed, lasting, lease, leased,
+    no_record, phase, record_name, server_of, set, start,
 };
 
 /// How long a process lives while messages are lost. A client whose messages were lost four times in a row waits for half a
@@ -241,9 +240,7 @@ async fn renewed_under_loss(world: &World, kind: &str) -> anyhow::Result<()> {
     let server = if soaks() {
         lasting(world, kind, &range, Some((4, 6))).await?
     } else {
-        let (first, last) = (lan(*range.start()), lan(*range.end()));
-        let early = json!({"renew-timer": 4, "rebind-timer": 6});
-        Dhcp::kea_with(&world.cluster, first, last, BRIEF, &early).await?
+        kea_renewed(world, &range, BRIEF, (4, 6)).await?
     };
     let process = start(world, "builtin").await?;
     let early_loss = soaks().then(|| Filter::set(world, LOSS)).transpose()?;

@@ -10,14 +10,16 @@ use harvester_lb_api::{LoadBalancer, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::seeds::{Rounds, soaks};
-use harvester_lb_testkit::{Dhcp, lan};
+use harvester_lb_testkit::Dhcp;
 use serde_json::json;
 
 use crate::group::{Group, Program};
 use crate::killed::{SOAK, exactly, none_left};
 use harvester_lb_e2e::leases::filter::{Filter, NO_REPLIES};
 use harvester_lb_e2e::leases::operator::{served, unserved};
-use harvester_lb_e2e::leases::{confirmed, delete, held, lasting, leased, no_record, phase, set};
+use harvester_lb_e2e::leases::{
+    confirmed, delete, held, kea_renewed, lasting, leased, no_record, phase, set,
+};
 
 const NAME: &str = "web";
 const RANGE: RangeInclusive<u8> = 200..=205;
@@ -61,9 +63,7 @@ async fn round(world: &World, seed: u64) -> anyhow::Result<()> {
     // Two rounds with Kea, one that begins with a restart and one with a standby, then two with dnsmasq.
     let is_brief = seed % 4 < 2;
     let server = if is_brief {
-        let (first, last) = (lan(*RANGE.start()), lan(*RANGE.end()));
-        let early = json!({"renew-timer": TIMES.0, "rebind-timer": TIMES.1});
-        Dhcp::kea_with(&world.cluster, first, last, LIFETIME, &early).await?
+        kea_renewed(world, &RANGE, LIFETIME, TIMES).await?
     } else {
         lasting(world, "dnsmasq", &RANGE, Some(LONG_TIMES)).await?
     };

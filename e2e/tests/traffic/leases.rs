@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use harvester_lb_api::{IPAllocation, LoadBalancer, Phase, keys, meta};
+use harvester_lb_e2e::leases::kea_renewed;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::read::{allocated, ready};
 use harvester_lb_e2e::world::SOON;
@@ -212,9 +213,8 @@ async fn dhc_3_the_service_ends_with_the_lease_and_comes_back_with_another(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
     let _alone = without().await?;
-    let (first, last, lifetime) = (lan(184), lan(187), Duration::from_secs(16));
-    let early = json!({"renew-timer": 4, "rebind-timer": 8});
-    let mut server = Dhcp::kea_with(&world.cluster, first, last, lifetime, &early).await?;
+    let lifetime = Duration::from_secs(16);
+    let mut server = kea_renewed(&world, &(184..=187), lifetime, (4, 8)).await?;
     let (operator, dhcp) = (operator(&world, "builtin").await?, dhcp(&world, "builtin")?);
     let ns = "dhc3";
     let (lb, _vm) = stage(&world, ns).await?;
