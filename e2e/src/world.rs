@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use harvester_lb_api::kubevirt::VirtualMachineInstance;
-use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, keys};
 use harvester_lb_fixtures::{for_namespace, machine};
 use harvester_lb_testkit::{Process, TestCluster, TestClusterOptions, Vm};
 use k8s_openapi::api::core::v1::{Namespace, Service};
@@ -42,7 +42,7 @@ pub const QUICK_LEASE: [&str; 3] = [
 pub const PATIENT_LEASE: [&str; 2] = ["--lease-duration=900s", "--lease-renew-deadline=600s"];
 
 /// Selects the operator's Services and EndpointSlices.
-pub const OURS: &str = "loadbalancer.harvesterhci.io/servicelb=true";
+pub const OURS: &str = keys::SELECTOR_SERVICELB;
 
 /// A test cluster with our CRDs and the operator.
 pub struct World {
@@ -411,16 +411,4 @@ fn binary(name: &str) -> anyhow::Result<PathBuf> {
         .map(|folder| folder.join(name))
         .find(|p| p.is_file());
     found.with_context(|| format!("{name} is not beside {}", this.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use harvester_lb_api::keys;
-
-    use super::*;
-
-    #[test]
-    fn ours_is_what_has_the_label() {
-        assert_eq!(OURS, format!("{}=true", keys::LABEL_SERVICELB));
-    }
 }

@@ -59,6 +59,8 @@ pub const LABEL_GLOBAL_IP_POOL: &str = "loadbalancer.harvesterhci.io/global-ip-p
 pub const LABEL_VLAN_ID: &str = "network.harvesterhci.io/vlan-id";
 /// On Services and EndpointSlices that this operator created: `true`.
 pub const LABEL_SERVICELB: &str = "loadbalancer.harvesterhci.io/servicelb";
+/// Selects what has [`LABEL_SERVICELB`].
+pub const SELECTOR_SERVICELB: &str = "loadbalancer.harvesterhci.io/servicelb=true";
 /// Binds an EndpointSlice to its Service.
 pub const LABEL_SERVICE_NAME: &str = "kubernetes.io/service-name";
 /// The controller that manages an EndpointSlice.

@@ -24,6 +24,9 @@ pub trait CachedResource<I>:
     /// The type in which the index caches it.
     type Cached;
 
+    /// The labels by which the watch selects objects of the kind; `None`: it has all.
+    const SELECTOR: Option<&'static str> = None;
+
     /// The index's store of the kind.
     fn store(index: &I) -> &Store<Self::Cached>;
 

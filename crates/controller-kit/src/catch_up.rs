@@ -14,6 +14,8 @@ impl<I> CachedClient<I> {
     /// Lists the names and versions of all objects of a kind as they are now, and reads live those that the store lacks, has in another
     /// version, or has although they are gone. Afterwards the store is at least as new as this call.
     ///
+    /// Of the kinds whose watch selects objects by their labels, the same are listed: [`CachedResource::SELECTOR`].
+    ///
     /// An object that cannot be decoded is left to the watch: the answer to a live read cannot be decoded either.
     ///
     /// # Errors
@@ -27,7 +29,10 @@ impl<I> CachedClient<I> {
         let mut differing = Vec::new();
         let mut next = None;
         loop {
-            let page = self.writer().list_versions::<K>(next.as_deref()).await?;
+            let page = self
+                .writer()
+                .list_versions::<K>(K::SELECTOR, next.as_deref());
+            let page = page.await?;
             for (key, version) in page.objects {
                 unlisted.remove(&key);
                 if store.version(&key) != version {

@@ -152,12 +152,18 @@ impl Writer {
         }
     }
 
-    /// The names and versions of all objects of a kind, page by page, not older than the last write. `next`: the token of the page.
-    pub async fn list_versions<K>(&self, next: Option<&str>) -> Result<Versions, WriteError>
+    /// The names and versions of all objects of a kind, page by page, not older than the last write. `selector`: of their labels.
+    /// `next`: the token of the page.
+    pub async fn list_versions<K>(
+        &self,
+        selector: Option<&str>,
+        next: Option<&str>,
+    ) -> Result<Versions, WriteError>
     where
         K: Resource<DynamicType = ()>,
     {
         let mut params = ListParams::default().limit(PAGE);
+        params.label_selector = selector.map(str::to_owned);
         params.continue_token = next.map(str::to_owned);
         let request = to(&Api::<K>::all(self.client())).list_metadata(&params);
         let text = self.send(request).await?;

@@ -1,6 +1,6 @@
 //! The kinds that the operator writes, as resources of the cached client.
 
-use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer};
+use harvester_lb_api::{IPAllocation, IPPool, LoadBalancer, keys};
 use harvester_lb_controller_kit::Stamp;
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::store::{Change, Store};
@@ -141,6 +141,8 @@ impl CachedResource<Index> for Service {
 
 impl CachedResource<Index> for EndpointSlice {
     type Cached = Self;
+
+    const SELECTOR: Option<&'static str> = Some(keys::SELECTOR_SERVICELB);
 
     fn store(index: &Index) -> &Store<Self> {
         &index.stores.slices

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use harvester_lb_controller_kit::admin::{self, Readiness};
+use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_controller_kit::client::{self, Clients};
 use harvester_lb_controller_kit::events::Events;
 use harvester_lb_controller_kit::lease::{Candidate, End, Leadership};
@@ -28,6 +29,7 @@ use harvester_lb_controller_kit::writer::Writer;
 use harvester_lb_core::cached::{self, Allocation, Lb, Pool, Vm, Vmi};
 use harvester_lb_object::Key;
 use harvester_lb_prober::{Prober, Settings, VerdictChanges};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::Client;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use parking_lot::RwLock;
@@ -325,7 +327,6 @@ fn spawn_watches(
             tasks.spawn(async move { Err(watching.await.into()) });
         }};
     }
-    let ours = format!("{}=true", harvester_lb_api::keys::LABEL_SERVICELB);
     watch!(
         "LoadBalancer",
         lbs,
@@ -351,7 +352,7 @@ fn spawn_watches(
     watch!(
         "EndpointSlice",
         slices,
-        Some(&ours),
+        <EndpointSlice as CachedResource<Index>>::SELECTOR,
         cached::slice,
         slice_changed
     );

@@ -123,6 +123,7 @@ impl Layout {
             layout.plug(&name, VLAN_INTERFACE, node_host(node))?;
             let netns = layout.open(&name)?;
             netns.sysctl("net/ipv4/ip_forward", "1")?;
+            forget_unanswered(&netns)?;
             layout.node_routes(node)?;
         }
         layout.open("cp")?.ip(&layout.pod_routes(None)?)?;
@@ -285,4 +286,15 @@ impl Drop for Layout {
         // An error is ignored: the end of the process cleans up everything anyway.
         let _ = ip(&["-force"], &commands);
     }
+}
+
+/// A node forgets within seconds, and not after two minutes, where it has sent a SYN that was not answered. A client that connects again
+/// from the same port would be sent there, although there is an endpoint by now.
+fn forget_unanswered(node: &Netns) -> anyhow::Result<()> {
+    // Without the kernel's module, or in a namespace that is not its owner's, there is no such file.
+    let sysctl = "net/netfilter/nf_conntrack_tcp_timeout_syn_sent";
+    if node.run(|| Path::new("/proc/sys").join(sysctl).exists())? {
+        node.sysctl(sysctl, "2")?;
+    }
+    Ok(())
 }

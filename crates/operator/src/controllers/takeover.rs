@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 
 use futures::{StreamExt, stream};
-use harvester_lb_api::{Ipam, LoadBalancer};
+use harvester_lb_api::{IPAllocation, IPPool, Ipam, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Allocation, Lb};
 use harvester_lb_core::sharing::{index, telling};
@@ -15,6 +15,9 @@ use harvester_lb_ipam::{
     Evidence, Owner, OwnerId, Phase, PoolName, Record, RecordSpec, addr, import,
 };
 use harvester_lb_object::Key;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use tokio::sync::OnceCell;
 use tracing::{info, warn};
 
 use crate::clock;
@@ -27,13 +30,42 @@ use crate::index::stores::Stores;
 /// Number of concurrent requests while the maps of the Go operator are imported.
 const REQUESTS_AT_A_TIME: usize = 16;
 
-/// Builds the leader's state from the stores, which must be synced, and queues every object.
+/// Brings the stores up to the present at the start of a term, each once: a failed attempt goes on with those that are missing.
 ///
-/// The load balancers are brought up to the present first: an earlier leader may have served newer ones than the copies of a watch that
-/// is behind, and what it has made for these would be taken for that of nobody. What changes from now on comes by the watch, in order,
-/// and no other process serves it meanwhile (docs/internals/interleavings.md).
-pub async fn run(ctx: &Context) -> Result<(), WriteError> {
-    ctx.client.catch_up::<LoadBalancer>().await?;
+/// An earlier leader may have written what a watch that is behind has yet to bring: by old copies what it has made would be that of
+/// nobody, and an address that of somebody else. What changes from now on comes by the watch, in order, and no other process writes it
+/// meanwhile (docs/internals/interleavings.md).
+#[derive(Debug, Default)]
+pub struct CatchUp {
+    lbs: OnceCell<()>,
+    pools: OnceCell<()>,
+    allocations: OnceCell<()>,
+    services: OnceCell<()>,
+    slices: OnceCell<()>,
+}
+
+impl CatchUp {
+    async fn run(&self, ctx: &Context) -> Result<(), WriteError> {
+        let (lbs, pools, allocations, services, slices) = tokio::join!(
+            self.lbs
+                .get_or_try_init(|| ctx.client.catch_up::<LoadBalancer>()),
+            self.pools
+                .get_or_try_init(|| ctx.client.catch_up::<IPPool>()),
+            self.allocations
+                .get_or_try_init(|| ctx.client.catch_up::<IPAllocation>()),
+            self.services
+                .get_or_try_init(|| ctx.client.catch_up::<Service>()),
+            self.slices
+                .get_or_try_init(|| ctx.client.catch_up::<EndpointSlice>()),
+        );
+        lbs.and(pools).and(allocations).and(services).and(slices)?;
+        Ok(())
+    }
+}
+
+/// Builds the leader's state from the stores, which must be synced, and queues every object. `catch_up`: of this term.
+pub async fn run(ctx: &Context, catch_up: &CatchUp) -> Result<(), WriteError> {
+    catch_up.run(ctx).await?;
     remove_orphaned_health_checks(ctx);
     let unreleased = release_orphaned_records(ctx).await?;
     let mut plan = None;

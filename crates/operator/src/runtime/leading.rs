@@ -13,7 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::context::Context;
-use crate::controllers::{ip_pool, kube_vip_migration, takeover};
+use crate::controllers::takeover::{self, CatchUp};
+use crate::controllers::{ip_pool, kube_vip_migration};
 use crate::runtime::workers;
 
 /// Runs one term, until the Lease is lost or `stop` is cancelled.
@@ -107,9 +108,10 @@ async fn drain(ctx: &Context, at_work: &mut JoinSet<()>) -> anyhow::Result<()> {
 
 /// Runs the migration from kube-vip and the takeover, with retries until they succeed or the term ends.
 async fn begin(ctx: Arc<Context>) {
+    let catch_up = CatchUp::default();
     let begin = async || {
         kube_vip_migration::run(&ctx).await?;
-        takeover::run(&ctx).await
+        takeover::run(&ctx, &catch_up).await
     };
     let mut failures = 0;
     while let Err(error) = begin().await {

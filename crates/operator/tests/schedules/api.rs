@@ -97,6 +97,14 @@ pub(crate) const DENIED: u16 = 422;
 
 pub(crate) const FINALIZER: &str = "example.com/cleanup";
 
+/// Whether the operator watches the object: EndpointSlices only with its label.
+pub(crate) fn is_watched(kind: Kind, object: Option<&Rc<Value>>) -> bool {
+    object.is_some_and(|object| {
+        kind != Kind::Slice
+            || object["metadata"]["labels"][harvester_lb_api::keys::LABEL_SERVICELB] == "true"
+    })
+}
+
 impl Server {
     pub(crate) fn new() -> Self {
         Self {
@@ -141,6 +149,7 @@ impl Server {
         if matches!(verb, Verb::List) {
             let all = self.all(kind).values();
             let items: Vec<Value> = all
+                .filter(|object| is_watched(kind, Some(object)))
                 .map(|object| json!({"metadata": object["metadata"]}))
                 .collect();
             return Answer::object(200, &Rc::new(json!({"metadata": {}, "items": items})));

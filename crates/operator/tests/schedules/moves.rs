@@ -155,7 +155,7 @@ impl Simulation {
             Step::Begin => {
                 say!(self, "[0] begins to lead");
                 // What the earlier term had under way was written in that.
-                self.oracle.begin_term(self.processes[0].seen);
+                self.oracle.end_term();
                 self.processes[0].state = State::Beginning;
                 self.start(Work::Begin).await?;
             }

@@ -28,7 +28,6 @@ use objects::{Lb, Record, Shown};
 use wiring::Wiring;
 
 use super::api::Event;
-use super::call::Positions;
 use super::failure::Failure;
 use super::kind::Kind;
 
@@ -55,8 +54,6 @@ pub(crate) struct Oracle {
     leased: BTreeSet<(String, Option<String>)>,
     /// The valid leases by the names of their records: load balancer, its uid, the address.
     leases: BTreeMap<Key, (Key, String, String)>,
-    /// What the watches had brought when the present term began, and what there was.
-    term_began: (Positions, Positions),
     /// Number of events.
     events: u64,
 }
@@ -79,12 +76,6 @@ impl Oracle {
             }
             _ => Ok(()),
         }
-    }
-
-    /// Another term has begun, with what the watches of its process had brought.
-    pub(crate) fn begin_term(&mut self, seen: Positions) {
-        self.term_began = (seen, self.history.latest());
-        self.end_term();
     }
 
     /// A term has ended: its pace is not known to the next one.

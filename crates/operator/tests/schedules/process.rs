@@ -27,7 +27,7 @@ use harvester_load_balancer::context::Context;
 use harvester_load_balancer::controllers::ip_pool;
 use harvester_load_balancer::controllers::load_balancer;
 use harvester_load_balancer::controllers::released_records;
-use harvester_load_balancer::controllers::takeover;
+use harvester_load_balancer::controllers::takeover::{self, CatchUp};
 use harvester_load_balancer::index::Index;
 use harvester_load_balancer::index::stores::Stores;
 use harvester_load_balancer::metrics::Metrics;
@@ -40,7 +40,7 @@ use kube::{Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::api::{self, Server};
+use super::api::{self, Server, is_watched};
 use super::call::Positions;
 use super::defects::InjectedDefect;
 use super::kind::Kind;
@@ -159,6 +159,8 @@ pub(crate) struct Process {
     pub(crate) unconfirmed: Vec<(Kind, Key, Version)>,
     /// Published Events that are not taken yet.
     pub(crate) event_receiver: EventReceiver,
+    /// Of the present term.
+    catch_up: Arc<CatchUp>,
     defect: Option<InjectedDefect>,
 }
 
@@ -207,6 +209,7 @@ impl Process {
             seen: Positions::default(),
             unconfirmed: Vec::new(),
             event_receiver,
+            catch_up: Arc::default(),
             defect,
         }
     }
@@ -229,6 +232,7 @@ impl Process {
             let leadership = Arc::new(Leadership::default());
             let ctx = self.ctx.successor(Arc::clone(&self.gate) as _, leadership);
             self.ctx = Arc::new(ctx);
+            self.catch_up = Arc::default();
             self.state = State::Standby;
         }
     }
@@ -395,7 +399,11 @@ impl Process {
         let ctx = Arc::clone(&self.ctx);
         let future: Pin<Box<dyn Future<Output = Outcome>>> = match work.clone() {
             Work::Begin => {
-                Box::pin(async move { takeover::run(&ctx).await.map(|()| Requeue::AwaitChange) })
+                let catch_up = Arc::clone(&self.catch_up);
+                Box::pin(async move {
+                    takeover::run(&ctx, &catch_up).await?;
+                    Ok(Requeue::AwaitChange)
+                })
             }
             Work::Lb(key) => Box::pin(async move { load_balancer::reconcile(&ctx, &key).await }),
             Work::Pool(name) => Box::pin(async move { ip_pool::reconcile(&ctx, &name).await }),
@@ -410,14 +418,6 @@ impl Process {
             future,
         });
     }
-}
-
-/// Whether the operator watches the object: EndpointSlices only with its label.
-fn is_watched(kind: Kind, object: Option<&Rc<Value>>) -> bool {
-    object.is_some_and(|object| {
-        kind != Kind::Slice
-            || object["metadata"]["labels"][harvester_lb_api::keys::LABEL_SERVICELB] == "true"
-    })
 }
 
 fn feed<K, V>(

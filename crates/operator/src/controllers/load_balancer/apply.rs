@@ -83,11 +83,12 @@ pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Ou
                 outcome.refused = Some(why.into());
                 break;
             }
-            (Err(error), OnFailure::Report) => {
+            (Err(error), OnFailure::Report) if may_write => {
                 outcome.error = Some(error);
                 break;
             }
-            (Err(error), OnFailure::Stop | OnFailure::ReportRefusal) => return Err(error),
+            // A plan whose guard does not hold was decided from an old copy, and its status too.
+            (Err(error), _) => return Err(error),
         }
     }
     if outcome.taken.is_none() && outcome.refused.is_none() && outcome.error.is_none() {

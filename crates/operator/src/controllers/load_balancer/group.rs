@@ -103,8 +103,8 @@ impl Group {
         self.snapshot().holder().is_some()
     }
 
-    /// The records that an earlier load balancer of the name has left besides that of the address, `main`. Not what the status of the
-    /// present one names.
+    /// The records that an earlier load balancer of the name has left besides that of the address, `main`, whoever they were handed over
+    /// to. Not what the status of the present one names.
     pub fn left_records(&self, main: &Record) -> Vec<Record> {
         let mut parties = self.parties.iter().map(|party| &party.lb);
         let primary = parties.find(|lb| lb.meta().name.as_deref() == Some(&*self.key.name));
@@ -112,10 +112,7 @@ impl Group {
         let named = primary.and_then(|lb| addr::parse(status::allocated(lb.as_valid()?)?));
         let is_left = |record: &&Record| {
             let it = &record.spec;
-            it.addr != main.spec.addr
-                && it.owner.id == cached::id(&self.key)
-                && Some(&it.owner) != owner.as_ref()
-                && Some(it.addr) != named
+            it.addr != main.spec.addr && Some(&it.owner) != owner.as_ref() && Some(it.addr) != named
         };
         self.records.iter().filter(is_left).cloned().collect()
     }

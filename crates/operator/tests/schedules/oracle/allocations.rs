@@ -35,17 +35,6 @@ impl Oracle {
         if self.by_hand.contains(address) || lbs.clone().any(names) {
             return Ok(());
         }
-        // It has it by a copy of the record that was old when the term began: to whoever leads it was deleted by hand since (IPA-7).
-        let (seen_then, latest) = &self.term_began;
-        let old = self
-            .history
-            .outdated(Kind::Record, &event.key, seen_then, latest);
-        if old
-            .map(Record::read)
-            .is_some_and(|it| it.bound && it.uid == record.uid)
-        {
-            return Ok(());
-        }
         let pool_key = Key::new("", pool);
         let mut pools = self.history.known(Kind::Pool, &pool_key, &seen.at_sending);
         must!(

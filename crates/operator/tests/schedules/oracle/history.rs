@@ -50,28 +50,6 @@ impl History {
         std::iter::once(brought).chain(later.iter().map(|(_, object)| object.as_deref()))
     }
 
-    /// For each kind the resource version of the last change.
-    pub(super) fn latest(&self) -> Positions {
-        self.latest
-    }
-
-    /// The version of an object that a watch had brought although there was a later one, when the changes had got that far.
-    pub(super) fn outdated(
-        &self,
-        kind: Kind,
-        key: &Key,
-        seen: &Positions,
-        latest: &Positions,
-    ) -> Option<&Value> {
-        let all = self.objects.get(&(kind, key.clone()))?;
-        let at = kind as usize;
-        let brought = all.iter().rfind(|(revision, _)| *revision <= seen[at])?;
-        let is_later = |(revision, _): &(u64, Option<Rc<Value>>)| {
-            (seen[at] + 1..=latest[at]).contains(revision)
-        };
-        all.iter().any(is_later).then_some(brought.1.as_deref())?
-    }
-
     /// Whether a watch had brought the last version of an object.
     pub(super) fn is_current(&self, kind: Kind, key: &Key, seen: &Positions) -> bool {
         self.known(kind, key, seen).count() == 1

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::controllers::load_balancer::reconcile;
-use crate::controllers::takeover;
+use crate::controllers::takeover::{self, CatchUp};
 use crate::fake::{self, FakeApiServer};
 use crate::index::Index;
 use crate::index::leader_state::LeaderState;
@@ -108,7 +108,7 @@ async fn ipa_9_what_one_with_an_annotation_leaves_is_released_by_who_saw_it_go_a
         assert_eq!(ctx.index.deleted_lbs(), [], "{annotation}");
     }
     let (ctx, server) = with_record();
-    takeover::run(&ctx).await.unwrap();
+    takeover::run(&ctx, &CatchUp::default()).await.unwrap();
     let next = reconcile(&ctx, &key("held")).await.unwrap();
     assert_eq!(
         (phase(&server), next),
@@ -149,7 +149,7 @@ async fn ipa_3_the_address_of_one_that_was_restored_is_neither_released_nor_give
         let record = object::<IPAllocation>(record);
         let index: &Index = &ctx.index;
         IPAllocation::upsert(index, &Key::new("", "10.0.0.2"), &record);
-        takeover::run(&ctx).await.unwrap();
+        takeover::run(&ctx, &CatchUp::default()).await.unwrap();
         if has_other {
             appears(&ctx, "member", keys::ANNOTATION_PRIMARY, "first");
         }

@@ -490,10 +490,120 @@ async fn ipa_2_who_keeps_its_address_is_not_told_that_it_is_lost() {
         }
         let ctx = leader(&server, pool(&json!({})), &lb);
         knows(&ctx, 3, &earlier);
-        takeover::run(&ctx).await.unwrap();
+        takeover::run(&ctx, &takeover::CatchUp::default())
+            .await
+            .unwrap();
         ctx.events.written().await;
         let told = server.events().into_iter();
         let told: Vec<Value> = told.filter(|it| it["reason"] == "AddressLost").collect();
         assert_eq!(told.len(), usize::from(is_lost), "{told:?}");
     }
+}
+
+/// What an earlier leader has written last, and the watches have yet to bring.
+#[tokio::test]
+async fn shr_5_a_term_begins_with_the_copies_of_now() {
+    let server = FakeApiServer::default();
+    let ctx = leader(&server, pool(&json!({})), &member(5));
+    serves(&ctx, &server);
+    knows(&ctx, 3, &record_of_group());
+    let pools = "/apis/loadbalancer.harvesterhci.io/v1beta1/ippools/p";
+    let newer = |path: &str| {
+        let mut object = server.get(path).unwrap();
+        object["metadata"]["resourceVersion"] = "9".into();
+        server.put(path, object);
+    };
+    server.put(LB, member(9));
+    server.put(SERVICE, server.get(SERVICE).unwrap());
+    server.put(RECORD, record("10.0.0.2", 9, "Bound", "u-a"));
+    server.put(
+        pools,
+        json!({"metadata": {"name": "p", "resourceVersion": "9"}, "spec": {"ranges": [{"subnet": "10.0.0.0/24"}]}}),
+    );
+    newer(SERVICE);
+    newer(SLICE);
+    let catch_up = takeover::CatchUp::default();
+    // One list fails: the next attempt makes that one, and no other.
+    server.refuse(Method::GET, "/endpointslices");
+    takeover::run(&ctx, &catch_up).await.unwrap_err();
+    server.reads();
+    server.admit();
+    takeover::run(&ctx, &catch_up).await.unwrap();
+    assert_eq!(
+        server.reads(),
+        ["/apis/discovery.k8s.io/v1/endpointslices", SLICE]
+    );
+    let stores = &ctx.index.stores;
+    let (ours, named) = (key(), |name: &str| Key::new("", name));
+    let versions = [
+        stores.lbs.version(&ours),
+        stores.services.version(&ours),
+        stores.slices.version(&ours),
+        stores.allocations.version(&named("10.0.0.2")),
+        stores.pools.version(&named("p")),
+    ];
+    assert_eq!(versions, [Version(9); 5]);
+}
+
+/// A secondary whose spec is refused by now, and by an old copy the Service has none of its ports.
+#[tokio::test]
+async fn alc_10_one_that_is_refused_keeps_its_address_while_the_service_is_not_seen() {
+    let server = FakeApiServer::default();
+    let mut lb = told(member(5));
+    lb["spec"]["listeners"] = json!([]);
+    server.put(LB, lb.clone());
+    let ctx = leader(&server, pool(&json!({})), &lb);
+    has_group(&ctx, "vm");
+    serves(&ctx, &server);
+    ctx.index.stores.services.forget(&key(), Version(99));
+    let mut slice = server.get(SLICE).unwrap();
+    slice["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = "g".into();
+    slice["metadata"]["resourceVersion"] = "9".into();
+    server.put(SLICE, slice.clone());
+    let slices = &ctx.index.stores.slices;
+    slices.written(&key(), Version(9), object::<EndpointSlice>(slice));
+    let known = cached::service(Ok(object(service_of_group("u-g")))).unwrap();
+    let group = Key::new("n", "g");
+    ctx.index.stores.services.written(&group, Version(6), known);
+    let mut now = service_of_group("u-a");
+    now["metadata"]["resourceVersion"] = "7".into();
+    server.put(GROUP, now);
+    let outcome = reconcile(&ctx, &key()).await;
+    assert!(
+        matches!(outcome, Err(WriteError::Conflict(_))),
+        "{outcome:?}"
+    );
+    let after = server.get(LB).unwrap();
+    assert_eq!(
+        after["status"]["allocatedAddress"]["ip"], "10.0.0.2",
+        "{after}"
+    );
+    assert!(server.get(SLICE).is_some());
+}
+
+/// Just before the load balancer of the name was deleted its address was moved, and both records were handed over.
+#[tokio::test]
+async fn ipa_6_a_record_that_was_handed_over_and_is_not_the_address_is_left() {
+    let server = FakeApiServer::default();
+    let ctx = leader(&server, pool(&json!({})), &told(member(5)));
+    let mut owned = ["10.0.0.2", "10.0.0.3"].map(record_of_earlier);
+    for record in &mut owned {
+        record["spec"]["owner"] = json!({"namespace": "n", "name": "a", "uid": "u-a"});
+        knows(&ctx, 3, record);
+    }
+    let known = cached::service(Ok(object(service_of_group("u-a")))).unwrap();
+    let key = Key::new("n", "g");
+    ctx.index.stores.services.written(&key, Version(6), known);
+    let group = group::Group::of(&ctx, &key).unwrap();
+    let snapshot = group.snapshot();
+    let main = snapshot.record.unwrap();
+    let left = group.left_records(main);
+    let addrs = |records: &[_]| {
+        let all = records
+            .iter()
+            .map(|it: &harvester_lb_ipam::Record| it.spec.addr.to_string());
+        all.collect::<Vec<_>>()
+    };
+    assert_eq!(addrs(slice::from_ref(main)), ["10.0.0.2"]);
+    assert_eq!(addrs(&left), ["10.0.0.3"]);
 }
