@@ -215,7 +215,8 @@ pub fn shared_endpoint_slice(
     label(&mut slice.metadata, keys::LABEL_SERVICE_NAME, service);
     label(&mut slice.metadata, keys::LABEL_MANAGED_BY, keys::MANAGER);
     ADDRESS_TYPE.clone_into(&mut slice.address_type);
-    slice.ports = Some(ports.iter().map(slice_port).collect());
+    // The API server answers an empty list with none.
+    slice.ports = (!ports.is_empty()).then(|| ports.iter().map(slice_port).collect());
     slice.endpoints = endpoints(&lb.metadata, backends);
     slice
 }

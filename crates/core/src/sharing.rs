@@ -26,3 +26,4 @@ pub mod refusals;
 pub mod service;
 pub mod snapshot;
 pub mod telling;
+pub mod told;

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::backends::Selector;
 use crate::reasons::{API_ERROR, INVALID_HARDWARE_ADDRESS, INVALID_REQUESTED_ADDRESS};
-use crate::sharing::telling::was_of_another;
+use crate::sharing::told::was_of_another;
 use crate::spec_annotations::{RequestedAddress, requested_address};
 use crate::time;
 use crate::validation::{self, Consumer, Severity, Violation};

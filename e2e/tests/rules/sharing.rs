@@ -15,6 +15,7 @@ use membership::{
 use ports::{
     shr_2_a_contested_port_stays_with_the_one_that_has_it,
     shr_3_several_load_balancers_on_one_address,
+    shr_3_what_load_balancers_share_is_in_the_next_service_too,
 };
 use refused::{
     shr_3_a_refused_move_of_the_primary_ends_no_service,
@@ -37,6 +38,7 @@ pub(crate) fn tests() -> Vec<Test> {
         shr_1_who_may_not_share_is_told,
         shr_2_a_contested_port_stays_with_the_one_that_has_it,
         shr_3_several_load_balancers_on_one_address,
+        shr_3_what_load_balancers_share_is_in_the_next_service_too,
         shr_3_who_waits_for_a_refused_service_is_told,
         shr_3_a_refused_move_of_the_primary_ends_no_service,
         shr_4_fifty_join_with_two_writes_each,

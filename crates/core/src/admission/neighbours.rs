@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::Lb;
 use crate::reasons::ADDRESS_SHARED;
-use crate::sharing::telling;
+use crate::sharing::told;
 
 /// The load balancers of a namespace, by name.
 #[derive(Debug, Default)]
@@ -55,8 +55,7 @@ impl Neighbours {
         &'a self,
         primary: &'a str,
     ) -> impl Iterator<Item = &'a LoadBalancer> {
-        self.naming(primary)
-            .filter(|lb| telling::was_of_another(lb))
+        self.naming(primary).filter(|lb| told::was_of_another(lb))
     }
 }
 

@@ -63,7 +63,12 @@ impl LbView {
         let hardware = annotation(meta, keys::ANNOTATION_DHCP_HARDWARE_ADDRESS);
         let hardware = hardware.map(HardwareAddress::parse).transpose();
         // A hardware address that is none has an Event of its own, and only one that asks for a lease is refused for it.
-        let is_refused = |lb| (hardware.is_ok() || !asks) && spec::check(lb).is_err();
+        // Nobody shares a leased address, so that one whose Service cannot have the name of a listener is refused, too (section 8.2).
+        let is_invalid = |lb| match spec::check(lb) {
+            Ok(checked) => checked.vm.is_some_and(|vm| vm.unusable_name.is_some()),
+            Err(_) => true,
+        };
+        let is_refused = |lb| (hardware.is_ok() || !asks) && is_invalid(lb);
         let may_not_share = |lb| asks && fault_of(lb).is_some();
         let claim = if meta.deletion_timestamp.is_some() || is_refused(lb) || may_not_share(lb) {
             Claim::Unchanged

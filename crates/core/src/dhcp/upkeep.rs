@@ -60,7 +60,7 @@ fn without_record(situation: &Situation<'_>) -> Step {
         })
     );
     if is_wanted && situation.mode == Mode::Builtin {
-        Step::Create
+        Step::Create(Guard::AsSeen)
     } else if situation.client.is_some() {
         Step::Stop
     } else {
@@ -122,6 +122,18 @@ fn with_lease(record: &LeaseSpec, lease: Lease, wish: &Wish<'_>, now: Micros) ->
     }
 }
 
+/// What the client has leased is recorded, and so served from then on. Who else has an address that is new to the record is read first,
+/// as that may have come after the stored copies (DHC-5).
+fn bind(record: &LeaseSpec, lease: Lease, wish: &Wish<'_>, now: Micros) -> Step {
+    let before = record.phase.lease().map(|before| before.address);
+    let guard = if before == Some(lease.address) {
+        Guard::None
+    } else {
+        Guard::NotOfPool(lease.address)
+    };
+    Step::Write(guard, with_lease(record, lease, wish, now))
+}
+
 /// DHC-5: the address may be served, and the copies of a new leader may be behind.
 const fn decline(lease: &Lease, holder: &Holder) -> Step {
     Step::Decline(Guard::Held(lease.address), lease.address, holder.conflict())
@@ -140,7 +152,7 @@ fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: 
         } else if matches!(wish, Wish::Unchanged) {
             Step::Rest
         } else {
-            Step::Run(Guard::NotKubeVips)
+            Step::Run(Guard::AsSeenAndNotKubeVips)
         };
     };
     if !client.is_of(record) {
@@ -153,7 +165,7 @@ fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: 
         ),
         Some(lease) => match situation.holder {
             Some(holder) => decline(&lease, holder),
-            None => Step::Write(Guard::None, with_lease(record, lease, wish, now)),
+            None => bind(record, lease, wish, now),
         },
         // An address that a server may just have leased: in a moment it is known.
         None if (is_over || is_other) && client.is_asking => Step::Rest,
@@ -206,7 +218,7 @@ fn bound(
             }
             Step::Write(guard(wish), with_lease(record, held, wish, now))
         }
-        (Some(held), _) => Step::Write(Guard::None, with_lease(record, held, wish, now)),
+        (Some(held), _) => bind(record, held, wish, now),
         // Another one is for kube-vip to ask for. A server may just have leased one: in a moment it is known.
         (None, _) if situation.mode == Mode::KubeVip && client.is_asking => Step::Rest,
         (None, _) if situation.mode == Mode::KubeVip => {

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::index::service_of;
 use super::membership::{self, Candidate, Group, HeldBy, NotAMember};
-use super::naming::shared_name;
+use super::naming::{self, shared_name};
 use super::ports::{self, Claimant, Contested, Served};
 use crate::cached::is_lb;
 
@@ -119,12 +119,12 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
     }
     let all_carried: BTreeSet<Served> = accepted
         .iter()
-        .flat_map(|wish| carried(stored.service, wish.slice))
+        .flat_map(|wish| served(stored, wish))
         .collect();
     let claimants: Vec<Claimant> = accepted
         .iter()
         .map(|wish| {
-            let mut carried = carried(stored.service, wish.slice);
+            let mut carried = served(stored, wish);
             // Its EndpointSlice was deleted by hand: the Service still has its ports.
             if wish.slice.is_none() && is_owner(stored.service, wish.candidate.uid) {
                 let its: BTreeSet<Served> = wish.ports.iter().flatten().copied().collect();
@@ -215,8 +215,8 @@ fn primary<'a, 'b>(stored: &'b Stored<'a>) -> Option<&'b Candidate<'a>> {
 
 /// Whether a load balancer shares the address of a group now: it owns the record, as an earlier self of a restored one does (IPA-3),
 /// or the Service, or its status says so. One that joins has been told so before the Service has its ports: it keeps the address if the
-/// primary goes in between (SHR-5). While the Service is absent, the status names the address and the EndpointSlice the Service. Without a
-/// record the status of a secondary must name the address too, as far as that can be read: an owner reference may have been written by
+/// primary goes in between (SHR-5). While the Service is absent, the status names the address, or the one before a move, and the
+/// EndpointSlice the Service. Without a record the status of a secondary must name the address too, as far as that can be read: an owner reference may have been written by
 /// hand (SVC-1). Of cluster type, which has no Service: its status names the address (SHR-8).
 fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
     let lb = &wish.candidate;
@@ -230,7 +230,7 @@ fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
             }
             WorkloadType::Vm => {
                 stored.record.is_some()
-                    && lb.names_address
+                    && (lb.names_address || wish.names_record || !lb.is_readable)
                     && wish.slice.is_some_and(|slice| is_of(slice, stored.name))
             }
             WorkloadType::Cluster => lb.names_address,
@@ -264,6 +264,16 @@ fn group<'a>(stored: &Stored<'a>) -> Group<'a> {
         pool: stored.record.map(|held| held.pool),
         is_ipv6: stored.record.is_some_and(|held| held.is_ipv6),
     }
+}
+
+/// The ports that a load balancer has: those that the Service carries for it. While there is none, as somebody has deleted it or it is
+/// made anew for another address (REL-4), the next one is to carry the same: its EndpointSlice names them.
+fn served(stored: &Stored<'_>, wish: &Wish<'_>) -> BTreeSet<Served> {
+    if stored.service.is_some() {
+        return carried(stored.service, wish.slice);
+    }
+    let names = slice_names(stored.name, wish.slice).into_iter();
+    names.filter_map(naming::port_of).collect()
 }
 
 /// The ports that a Service carries for the load balancer of an EndpointSlice: those whose names both have.

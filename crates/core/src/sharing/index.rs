@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::told;
 use crate::cached::{self, Lb};
 use crate::status::allocated_addr;
 
@@ -104,7 +105,8 @@ pub struct Index {
     services: KeyLinks,
     /// From an EndpointSlice to its Service, if that has another name.
     slices: KeyLinks,
-    /// Addresses in the status of load balancers that name a group.
+    /// Addresses in the status of load balancers that name a group, or did so when it was written: one that leaves is still to say that
+    /// it has left (IPA-6).
     named: AddressesByKey,
 }
 
@@ -133,7 +135,9 @@ impl Index {
     pub fn set_lb(&mut self, key: &Key, lb: Option<&Lb>) -> Affected {
         let group = lb.and_then(|lb| named_group(key, lb.meta()));
         let addr = match lb {
-            Some(Lb::Valid(lb)) if group.is_some() => allocated_addr(lb),
+            Some(Lb::Valid(lb)) if group.is_some() || told::was_of_another(lb) => {
+                allocated_addr(lb)
+            }
             _ => None,
         };
         let addrs = self.named.set(key, addr.into_iter().collect());

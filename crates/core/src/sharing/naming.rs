@@ -18,6 +18,18 @@ pub fn shared_name(port: Served) -> String {
     format!("{}-{}", port.port, port.protocol.to_lowercase())
 }
 
+/// The port that has this name in a group; `None`: it is that of a listener.
+pub fn port_of(name: &str) -> Option<Served> {
+    let (port, protocol) = name.split_once('-')?;
+    let mut protocols = ["TCP", "UDP", "SCTP"].into_iter();
+    let protocol = protocols.find(|it| it.eq_ignore_ascii_case(protocol))?;
+    let port = Served {
+        port: port.parse().ok()?,
+        protocol,
+    };
+    (shared_name(port) == name).then_some(port)
+}
+
 /// The names of one load balancer's ports, as the API server has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stored {

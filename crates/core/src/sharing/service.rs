@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::group::{self, Role};
 use super::index::service_of;
-use super::naming::{Stored, shared_name};
+use super::naming::{self, Stored, shared_name};
 use super::ports::Served;
 use super::refusals::Refusals;
 use super::snapshot::{Party, Snapshot, served};
@@ -184,6 +184,10 @@ fn part(group: &Snapshot<'_>, party: &Party<'_>, ports: Option<&[Port]>) -> Part
     let mut part = bare(party);
     part.is_owner = group::is_owner(group.service, &part.uid);
     let Some(ports) = ports else {
+        if group.service.is_none() {
+            part.carried = named_by_slice(&group.key.name, party.slice);
+            return part;
+        }
         let carried = group::carried(group.service, party.slice);
         let all = service_ports(group.service);
         part.carried = all
@@ -209,6 +213,23 @@ fn part(group: &Snapshot<'_>, party: &Party<'_>, ports: Option<&[Port]>) -> Part
         }
     }
     part
+}
+
+/// The ports that an EndpointSlice has under their names in a shared Service, with its targets.
+fn named_by_slice(group: &str, slice: Option<&EndpointSlice>) -> Vec<DesiredPort> {
+    let slice = slice.filter(|slice| service_of(slice) == Some(group));
+    let ports = slice.into_iter().flat_map(|it| it.ports.iter().flatten());
+    let ports = ports.filter_map(|port| {
+        let name = port.name.clone()?;
+        let served = naming::port_of(&name)?;
+        Some(DesiredPort {
+            name,
+            protocol: served.protocol,
+            port: served.port,
+            target: IntOrString::Int(port.port?),
+        })
+    });
+    ports.collect()
 }
 
 fn service_ports(service: Option<&Service>) -> impl Iterator<Item = &ServicePort> {

@@ -17,7 +17,7 @@ use super::group::{self, Held, Role, Stored, Wish};
 use super::membership::{Candidate, HeldBy};
 use super::ports::Served;
 use super::refusals::Refusals;
-use super::telling;
+use super::{telling, told};
 use crate::cached::{self, Lb};
 use crate::spec::{self, Port};
 use crate::status::{self, allocated, allocated_addr};
@@ -245,7 +245,7 @@ fn candidate<'a>(party: Party<'a>, group: &str, record: Option<&Record>) -> Cand
         Lb::Valid(lb) => match (allocated_addr(lb), record) {
             (Some(names), Some(record)) => names == record.spec.addr,
             (Some(_), None) if party.names_others => false,
-            (Some(_), None) if candidate.name == group => !telling::was_of_another(lb),
+            (Some(_), None) if candidate.name == group => !told::was_of_another(lb),
             (Some(_), None) => telling::was_of(lb, group),
             (None, _) => false,
         },

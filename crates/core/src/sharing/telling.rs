@@ -1,7 +1,6 @@
 //! What the status says of a shared address: the role of the load balancer, or why it does not share one.
 
 use harvester_lb_api::condition::{self, ConditionStatus, READY};
-use harvester_lb_api::meta::annotation;
 use harvester_lb_api::{LoadBalancer, keys};
 
 use super::group::Role;
@@ -161,22 +160,6 @@ pub fn refusal(group: &str, role: &Role) -> Option<(&'static str, String)> {
             Some((status::PORT_CONFLICT, message))
         }
     }
-}
-
-/// Whether the address in the status of a load balancer is that of another one, and so no claim (SHR-3): it names a primary, or did so
-/// when its status was written.
-pub fn is_of_another(lb: &LoadBalancer) -> bool {
-    annotation(&lb.metadata, keys::ANNOTATION_PRIMARY).is_some() || was_of_another(lb)
-}
-
-/// Whether the address in the status of a load balancer was that of another one when it was written.
-pub fn was_of_another(lb: &LoadBalancer) -> bool {
-    let shared = condition::find(status::conditions(lb), status::ADDRESS_SHARED);
-    shared.is_some_and(|it| {
-        let role = it.reason.as_deref();
-        let is_others = |role| [status::SHARED_SECONDARY, status::SHARED_HOLDER].contains(&role);
-        it.status == ConditionStatus::True.as_str() && role.is_some_and(is_others)
-    })
 }
 
 /// Whether the address in the status of a load balancer was that of this group when it was written.

@@ -174,9 +174,9 @@ async fn release_manually(ctx: &Context, pool: &PoolName, value: &str) -> Result
                 )));
             }
             let address = record.spec.addr;
-            if !ctx.index.begin_release(address) {
+            if ctx.index.may_be_shared(&record) || !ctx.index.begin_release(address) {
                 return Err(WriteError::Conflict(format!(
-                    "a load balancer is about to share {address}"
+                    "a load balancer shares {address}, or is about to"
                 )));
             }
             let released = records::release(ctx, &record).await;

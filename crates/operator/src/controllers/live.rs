@@ -13,7 +13,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{Allocation, Lb};
 use harvester_lb_core::plan::{SeenLease, SeenPool};
 use harvester_lb_core::sharing::group::is_owner;
-use harvester_lb_core::sharing::{index, telling};
+use harvester_lb_core::sharing::{index, told};
 use harvester_lb_core::{cached, spec, status};
 use harvester_lb_ipam::{Owner, Record, Request};
 use harvester_lb_object::{Key, Version};
@@ -220,7 +220,7 @@ pub async fn ensure_unnamed(ctx: &Context, record: &Record) -> Result<(), WriteE
     }
     let key = cached::key(&record.spec.owner.id);
     let names = |lb: &LoadBalancer| {
-        let is_its = spec::owner(&lb.metadata) == record.spec.owner || telling::is_of_another(lb);
+        let is_its = spec::owner(&lb.metadata) == record.spec.owner || told::is_of_another(lb);
         is_its && status::allocated_addr(lb) == Some(record.spec.addr)
     };
     match ctx.client.get_live::<LoadBalancer>(&key).await? {

@@ -8,7 +8,7 @@ use futures::{StreamExt, stream};
 use harvester_lb_api::{IPAllocation, IPPool, Ipam, LoadBalancer};
 use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Allocation, Lb};
-use harvester_lb_core::sharing::{index, telling};
+use harvester_lb_core::sharing::{index, told};
 use harvester_lb_core::status::{self, EventDraft};
 use harvester_lb_core::{spec, time};
 use harvester_lb_ipam::{
@@ -217,7 +217,7 @@ pub fn addresses_of_existing_lbs(stores: &Stores) -> HashSet<IpAddr> {
     let mut named = HashSet::new();
     for (_, lb) in stores.lbs.all() {
         if let Lb::Valid(lb) = &*lb
-            && !telling::is_of_another(lb)
+            && !told::is_of_another(lb)
         {
             named.extend(spec::request(lb).status.map(|status| status.addr));
         }
@@ -267,7 +267,7 @@ fn existing_lb(lb: &Lb) -> import::ExistingLb {
             import::ExistingLb {
                 owner: request.owner,
                 created: request.created,
-                status: request.status.filter(|_| !telling::is_of_another(lb)),
+                status: request.status.filter(|_| !told::is_of_another(lb)),
                 // Also while it is being deleted: its address is not reallocated before the object is gone.
                 wants: lb.spec.address_source() == Ipam::Pool,
             }

@@ -339,13 +339,13 @@ impl Index {
             }
         }
         // A record that cannot be read names no owner, and one that was edited may name another one; when it is right again, or is
-        // gone, its load balancer is due.
+        // gone, its load balancer is due; of one that is gone itself the client may be left.
         let owner = |it: Option<&Arc<RecordView>>| it.and_then(|it| it.owner().cloned());
         let may_be_wrong = old.is_some_and(|old| matches!(**old, RecordView::UnreadableLease(_)))
             || owner(old).is_some_and(|old| Some(old) != owner(new));
         if may_be_wrong
             && let Some(uid) = record::owner_of(&key.name)
-            && let Some(lb) = self.lb_of_uid(&uid)
+            && let Some(lb) = self.lb_of_uid(&uid).or_else(|| self.views.owner(&uid))
         {
             self.queue(lb);
         }

@@ -122,7 +122,10 @@ async fn take(
 ) -> Result<Next, WriteError> {
     match (step, record) {
         (Step::Rest, _) => return Ok(Next::Requeue(Requeue::AwaitChange)),
-        (Step::Create, _) => {
+        (Step::Create(guard), _) => {
+            if !is_confirmed(ctx, owner, situation, guard).await? {
+                return Ok(WAIT);
+            }
             return match situation.lb {
                 Some(lb) => create(ctx, lb).await,
                 None => Ok(Next::Again),

@@ -58,6 +58,12 @@ impl Views {
         inner.entries.get(uid).map(|entry| entry.view.clone())
     }
 
+    /// The load balancer of the client of this uid.
+    pub fn owner(&self, uid: &Uid) -> Option<Owner> {
+        let inner = self.0.lock();
+        inner.entries.get(uid).map(|entry| entry.owner.clone())
+    }
+
     /// Replaces what is known of a client. Whether a reconcile has to know.
     pub fn set(&self, entry: Entry) -> bool {
         let mut inner = self.0.lock();

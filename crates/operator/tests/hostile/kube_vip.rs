@@ -7,7 +7,7 @@ use harvester_lb_core::dhcp::claim::{Claim, LbView, ServiceView};
 use harvester_lb_core::kube_vip_annotations::{COPIED, Interfaces, Source, Wanted, copy, warnings};
 use harvester_lb_core::reasons::INVALID_HARDWARE_ADDRESS;
 use harvester_lb_core::sharing::membership::fault_of;
-use harvester_lb_core::spec;
+use harvester_lb_core::spec::{self, Checked};
 use harvester_lb_ipam::dhcp::HardwareAddress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -56,18 +56,25 @@ pub(crate) fn is_passed_on(lb: &ObjectMeta, service: Option<&ObjectMeta>) -> boo
 
 /// Checks what the DHCP process reads of a load balancer: it asks for no lease with a hardware address that the operator refuses.
 pub(crate) fn is_claim_sound(lb: &LoadBalancer) {
-    let refusal = spec::check(lb).err().map(|refusal| refusal.reason());
+    let checked = spec::check(lb);
+    // Nobody shares a leased address.
+    let is_unusable = |checked: &Checked| {
+        let vm = checked.vm.as_ref();
+        vm.is_some_and(|vm| vm.unusable_name.is_some())
+    };
+    let is_refused = checked.as_ref().map_or(true, is_unusable);
+    let refusal = checked.err().map(|refusal| refusal.reason());
     match LbView::of(lb).claim {
         Claim::Lease {
             hardware: Err(_), ..
         } => assert!(refusal.is_some()),
         Claim::Lease {
             hardware: Ok(_), ..
-        } => assert_eq!(refusal, None),
+        } => assert!(!is_refused, "{refusal:?}"),
         Claim::None => assert_ne!(refusal, Some(INVALID_HARDWARE_ADDRESS)),
         Claim::Unchanged => {
             let is_deleting = lb.metadata.deletion_timestamp.is_some();
-            assert!(is_deleting || refusal.is_some() || fault_of(lb).is_some());
+            assert!(is_deleting || is_refused || fault_of(lb).is_some());
         }
     }
 }

@@ -7,7 +7,10 @@ use anyhow::{Context, ensure};
 use harvester_lb_api::Phase;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::read::{allocated, condition as condition_of, ready};
+use harvester_lb_e2e::world::SOON;
 use harvester_lb_fixtures::with;
+use harvester_lb_testkit::eventually;
+use kube::api::DeleteParams;
 use serde_json::json;
 
 use super::group::{carries, has_role, layout, naming, on_ports, serves, shared, slice_is, stage};
@@ -201,4 +204,45 @@ pub(super) async fn shr_3_several_load_balancers_on_one_address(
         .await?;
     serves(&world, ns, "web", &address).await?;
     Ok(())
+}
+
+/// Somebody deletes the Service. One whose spec is refused is served from what it has (BE-6), and the one that has a port keeps it (SHR-2).
+pub(super) async fn shr_3_what_load_balancers_share_is_in_the_next_service_too(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let ns = "shr3-anew";
+    stage(&world, ns, "10.248.64.0/24", &["web"]).await?;
+    let address = world
+        .announced(ns, "web", on_ports(ns, "web", &[80]))
+        .await?;
+    for (name, port) in [("b", 81), ("c", 82)] {
+        world
+            .lb_with(naming(ns, name, "web"), on_ports(ns, "web", &[port]))
+            .await?;
+        serves(&world, ns, name, &address).await?;
+    }
+    let broken = json!({"spec": {"backendServerSelector": {"app": []}}});
+    world.merge(&world.lbs(ns), "b", broken).await?;
+    world.lb_reason(ns, "b", "InvalidSelector").await?;
+    // The first has its port, and the second one gets none of its own.
+    let listeners = on_ports(ns, "web", &[80, 82])["listeners"].clone();
+    let wanted = json!({"spec": {"listeners": listeners}});
+    world.merge(&world.lbs(ns), "web", wanted).await?;
+    world.lb_reason(ns, "web", "PortConflict").await?;
+    let owners = ["b", "c", "web"];
+    let service = carries(&world, ns, "web", &[81, 82], &owners).await?;
+    let services = world.services(ns);
+    services.delete("web", &DeleteParams::default()).await?;
+    eventually("the Service is made anew", SOON, || async {
+        let now = services.get("web").await?;
+        Ok((now.metadata.uid != service.metadata.uid).then_some(()))
+    })
+    .await?;
+    carries(&world, ns, "web", &[81, 82], &owners).await?;
+    // Nobody announces it here.
+    world.lb_reason(ns, "c", "WaitingForExternalIP").await?;
+    world.lb_reason(ns, "web", "PortConflict").await?;
+    let lb = world.lb_reason(ns, "b", "InvalidSelector").await?;
+    assert_eq!(allocated(&lb), Some(address));
+    slice_is(&world, ns, "b", "web", &["81-tcp"]).await
 }

@@ -29,6 +29,11 @@ fn dhc_1_vm_type_with_ipam_dhcp_asks_for_a_lease() {
     let cluster = with(cluster_spec(), json!({"ipam": "dhcp"}));
     let without_listeners = with(dhcp(), json!({"listeners": []}));
     let to_a_pool = with(vm_spec("web"), json!({"listeners": []}));
+    let unusable = |ipam| {
+        let mut spec = with(vm_spec("web"), json!({"ipam": ipam}));
+        spec["listeners"][0]["name"] = "HTTP_1".into();
+        spec
+    };
     let no_hardware_address = json!({"annotations": {
         "loadbalancer.harvesterhci.io/dhcp-hardware-address": "x",
     }});
@@ -43,6 +48,8 @@ fn dhc_1_vm_type_with_ipam_dhcp_asks_for_a_lease() {
         (dhcp(), deleted, Claim::Unchanged),
         // ALC-10, SHR-1: refused by the operator.
         (without_listeners, json!({}), Claim::Unchanged),
+        (unusable("dhcp"), json!({}), Claim::Unchanged),
+        (unusable("pool"), json!({}), Claim::Unchanged),
         // It may have a lease, and the edit that was to give it back is refused.
         (to_a_pool, json!({}), Claim::Unchanged),
         (vm_spec("web"), no_hardware_address, Claim::None),

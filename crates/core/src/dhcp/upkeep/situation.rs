@@ -91,6 +91,10 @@ pub enum Guard {
     AsSeen,
     /// kube-vip's DHCP client does not work for the Service: two clients for one load balancer must never run (DHC-6).
     NotKubeVips,
+    /// As [`Guard::AsSeen`] and [`Guard::NotKubeVips`].
+    AsSeenAndNotKubeVips,
+    /// No pool has this address (DHC-5). What other load balancers have leased is in records that this process alone writes.
+    NotOfPool(Ipv4Addr),
     /// No Service of ours has this address (DHC-4).
     NotServed(Ipv4Addr),
     /// As [`Guard::NotServed`], and the load balancer is gone.
@@ -107,7 +111,7 @@ pub enum Step {
     /// Nothing, until something changes.
     Rest,
     /// The record is created, with what [`super::first`] makes of the live Service.
-    Create,
+    Create(Guard),
     /// A client is started from the record.
     Run(Guard),
     /// The client, which has no lease, is removed.

@@ -480,3 +480,66 @@ fn ipa_6_nobody_joins_an_address_that_the_primary_has_not_named() {
     };
     assert!(!is_unnamed(primary, shares));
 }
+
+/// Somebody has deleted the Service, or the primary moves and it is made anew.
+#[test]
+fn shr_2_without_a_service_a_port_is_of_who_has_it_in_its_endpoint_slice() {
+    let (of_p, of_b) = (slice("p", &["80-tcp"]), slice("p", &["81-tcp"]));
+    let b = Candidate {
+        names_address: true,
+        ..candidate("b", 2)
+    };
+    let with = |service: Option<&Service>, of_b: &EndpointSlice| {
+        let stored = Stored {
+            name: "p",
+            lbs: vec![
+                Wish {
+                    ports: Some([tcp(80), tcp(81)].into()),
+                    ..wish(candidate("p", 1), 80, Some(&of_p))
+                },
+                wish(b.clone(), 81, Some(of_b)),
+            ],
+            service,
+            record: Some(held("p")),
+        };
+        say(&stored)
+    };
+    let shared = service("p", &["p", "b"], &[(80, "80-tcp"), (81, "81-tcp")]);
+    let kept = ["b shares", "p: 81 is b's"];
+    assert_eq!(with(Some(&shared), &of_b), kept);
+    assert_eq!(with(None, &of_b), kept);
+    // It has no port of the Service.
+    let own = slice("b", &["81-tcp"]);
+    assert_eq!(with(None, &own), ["b: 81 is p's", "p holds"]);
+}
+
+/// Of one whose spec is refused the Service carries what it had. The next Service is to carry the same.
+#[test]
+fn be_6_one_that_is_refused_shares_the_address_while_there_is_no_service() {
+    let of_b = slice("p", &["81-tcp"]);
+    let is_member = |names_record: bool, is_readable: bool, slice: &EndpointSlice| {
+        let b = Wish {
+            names_record,
+            ports: None,
+            ..wish(
+                Candidate {
+                    is_readable,
+                    ..candidate("b", 2)
+                },
+                81,
+                Some(slice),
+            )
+        };
+        let stored = Stored {
+            name: "p",
+            lbs: vec![wish(candidate("p", 1), 80, None), b],
+            service: None,
+            record: Some(held("p")),
+        };
+        roles(&stored).contains_key("b")
+    };
+    assert!(is_member(true, true, &of_b), "perhaps that before a move");
+    assert!(is_member(false, false, &of_b), "its status is not known");
+    assert!(!is_member(false, true, &of_b));
+    assert!(!is_member(true, true, &slice("b", &["81-tcp"])));
+}

@@ -203,6 +203,12 @@ fn shr_5_a_record_that_others_share_is_not_released() {
     assert!(!index.shares_record(&record("10.0.0.9", "ns", "b")));
     assert!(!index.shares_record(&record("10.0.0.9", "other", "web")));
     assert!(!index.shares_record(&record("10.0.0.8", "ns", "web")));
+    // It has left, and its status is still to say so.
+    let mut left = serde_json::to_value(lb("b", None, "10.0.0.9").as_valid().unwrap()).unwrap();
+    left["status"]["conditions"] =
+        json!([{"type": "AddressShared", "status": "True", "reason": "Secondary"}]);
+    index.set_lb(&key("b"), Some(&Lb::valid(object(left))));
+    assert!(index.shares_record(&record("10.0.0.9", "ns", "web")));
     // The owner of the address may release it now.
     let affected = index.set_lb(&key("b"), Some(&lb("b", None, "10.0.0.9")));
     assert_eq!(

@@ -248,3 +248,25 @@ fn shr_4_the_names_are_reached() {
         );
     }
 }
+
+#[test]
+fn shr_3_the_name_in_a_group_tells_the_port() {
+    for protocol in ["TCP", "UDP", "SCTP"] {
+        for port in [1, 80, 65_535] {
+            let port = Served { port, protocol };
+            assert_eq!(port_of(&shared_name(port)), Some(port));
+        }
+    }
+    for name in [
+        "http",
+        "80",
+        "80-TCP",
+        "080-tcp",
+        "80-http",
+        "65536-tcp",
+        "-tcp",
+        "",
+    ] {
+        assert_eq!(port_of(name), None, "{name}");
+    }
+}

@@ -383,6 +383,22 @@ fn be_6_a_load_balancer_whose_spec_is_refused_keeps_what_the_service_has_of_it()
         "web b",
         "80=own80 81=81-tcp 82=82-tcp",
     );
+    // The Service is made anew.
+    let told = |refused: &Lb| {
+        let lb = refused.as_valid().unwrap();
+        let mut lb = serde_json::to_value(lb).unwrap();
+        lb["status"] = json!({"allocatedAddress": {"ip": "10.0.0.2"}});
+        Lb::valid(object(lb))
+    };
+    let (b_told, mut targets) = (told(&b), of_b.clone());
+    for port in targets.ports.iter_mut().flatten() {
+        port.port = Some(8080);
+    }
+    let serving = lb("web", None, 1, &[80]);
+    let parties = [(&serving, Some(&of_web)), (&b_told, Some(&targets))];
+    let anew = say(None, &parties, Some(&[(80, "80-tcp")]));
+    are(anew, "web b", "80=80-tcp 81=81-tcp 82=82-tcp");
+    let parties = [(&web, Some(&of_web)), (&b, Some(&of_b))];
     // Another one can still join.
     let c = lb("c", Some("web"), 3, &[83]);
     let of_c = slice("web", &["83-tcp"]);

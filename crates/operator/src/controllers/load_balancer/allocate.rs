@@ -10,7 +10,8 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached;
 use harvester_lb_core::plan::{Address, Goal, Keep, Next, SeenPool, Waiting};
 use harvester_lb_core::sharing::group::Role;
-use harvester_lb_core::sharing::telling::{self, Shared};
+use harvester_lb_core::sharing::telling::Shared;
+use harvester_lb_core::sharing::told;
 use harvester_lb_core::spec::{self, Checked, Source};
 use harvester_lb_core::spec_annotations::unavailable;
 use harvester_lb_core::status::{self, Readiness};
@@ -171,7 +172,7 @@ fn waiting(
 fn own_request(ctx: &Context, key: &Key, lb: &LoadBalancer) -> Request {
     let mut request = spec::request(lb);
     let named = request.status.as_ref().map(|status| status.addr);
-    if telling::is_of_another(lb) && named.is_some_and(|addr| !ctx.index.is_address_of(addr, key)) {
+    if told::is_of_another(lb) && named.is_some_and(|addr| !ctx.index.is_address_of(addr, key)) {
         request.status = None;
     }
     request

@@ -83,11 +83,11 @@ pub async fn apply(ctx: &Context, view: &View<'_>, plan: &Plan<'_>) -> Result<Ou
                 outcome.refused = Some(why.into());
                 break;
             }
-            (Err(error), OnFailure::Report) if may_write => {
+            // A plan whose guard does not hold was decided from an old copy, and its status too.
+            (Err(error), OnFailure::Report) if may_write || !error.is_stale() => {
                 outcome.error = Some(error);
                 break;
             }
-            // A plan whose guard does not hold was decided from an old copy, and its status too.
             (Err(error), _) => return Err(error),
         }
     }

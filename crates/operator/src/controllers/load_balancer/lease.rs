@@ -104,8 +104,12 @@ pub fn is_lost(ctx: &Context, key: &Key, lb: &LoadBalancer) -> bool {
     if !is_of_lease(lb) && !has_one {
         return false;
     }
-    let serving = serving(ctx.index.settings.dhcp_mode, lease, false, clock::now());
-    matches!(serving, Serving::Waiting(..))
+    match lease.map(|lease| &lease.phase) {
+        Some(LeasePhase::Bound(held)) => held.is_expired(clock::now()),
+        // In mode `kube-vip` too: one that stays as it is gets no Service of kube-vip's.
+        Some(_) => true,
+        None => ctx.index.settings.dhcp_mode == Mode::Builtin,
+    }
 }
 
 /// DHC-3: ends the Service of a load balancer that stays as it is, once its lease is lost. Its address may be somebody else's.

@@ -12,6 +12,7 @@ use harvester_lb_core::sharing::index;
 use harvester_lb_core::sharing::membership::fault_of;
 use harvester_lb_core::sharing::snapshot::Snapshot;
 use harvester_lb_core::sharing::telling::{self, Shared};
+use harvester_lb_core::sharing::told;
 use harvester_lb_core::spec::{self, Checked};
 use harvester_lb_core::status::{self, Readiness};
 use harvester_lb_ipam::Record;
@@ -88,7 +89,7 @@ pub async fn goal(
         }
         Standing::Own(Some(why)) if !has_own(ctx, key, lb) => {
             let addr = status::allocated_addr(lb);
-            if let Some(addr) = addr.filter(|_| telling::was_of_another(lb)) {
+            if let Some(addr) = addr.filter(|_| told::was_of_another(lb)) {
                 live::ensure_record_unchanged(ctx, addr).await?;
             }
             let why = why.clone();
@@ -245,7 +246,7 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
                     WorkloadType::Cluster => !names_others(ctx, named, lb),
                     WorkloadType::Vm => group::is_owner(snapshot.service, uid),
                 };
-                if telling::was_of_another(lb) && is_served {
+                if told::was_of_another(lb) && is_served {
                     return Standing::Interrupted(status::WAITING_FOR_PRIMARY, message);
                 }
                 refusal = Some((status::WAITING_FOR_PRIMARY, message));

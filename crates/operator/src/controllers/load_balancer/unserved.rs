@@ -7,7 +7,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::{self, Lb};
 use harvester_lb_core::plan::{self, Goal, Keep, LeftBehind, Next, View};
 use harvester_lb_core::sharing::group as membership;
-use harvester_lb_core::sharing::telling;
+use harvester_lb_core::sharing::told;
 use harvester_lb_core::spec::{self, Refusal};
 use harvester_lb_core::unsupported::Unsupported;
 use harvester_lb_ipam::{Record, addr};
@@ -117,7 +117,7 @@ pub async fn refused(
     } else {
         keep
     };
-    let goal = Goal::Keep(if is_alone && telling::was_of_another(lb) {
+    let goal = Goal::Keep(if is_alone && told::was_of_another(lb) {
         Keep {
             left: standing::named_by_slice(ctx, key),
             ..keep.without_address(lb)

@@ -13,7 +13,7 @@ use harvester_lb_core::plan::{self, Address, Objects, View};
 use harvester_lb_core::sharing::group::Role;
 use harvester_lb_core::sharing::service::{self, Others};
 use harvester_lb_core::sharing::snapshot::Snapshot;
-use harvester_lb_core::sharing::telling;
+use harvester_lb_core::sharing::{telling, told};
 use harvester_lb_core::{spec, status};
 use harvester_lb_ipam::{Owner, Record, addr};
 use harvester_lb_object::Key;
@@ -53,7 +53,18 @@ pub fn wake(ctx: &Context, group: &Group) {
         let may_add = is_secondary
             && ports
                 .is_some_and(|it| service::may_add(&snapshot.key.name, party.slice, it, &named));
-        if (waits && is_ready) || may_add || (is_secondary && !is_ready && is_told_otherwise) {
+        // One with an address of its own that waits for another name of a port, or until somebody else's Service is gone.
+        let may_join = is_secondary
+            && snapshot.record.is_some()
+            && !snapshot.is_unnamed
+            && lb.is_some_and(told::is_refused)
+            && lb.is_some_and(|lb| group.hindrance(lb, false).is_none());
+        // One that is about to leave says that it waits until its ports are off the Service.
+        if (is_secondary && waits && is_ready)
+            || may_add
+            || may_join
+            || (is_secondary && !is_ready && is_told_otherwise)
+        {
             wakes.push(Key::new(&snapshot.key.namespace, name));
         }
     }

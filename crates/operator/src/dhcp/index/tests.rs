@@ -126,11 +126,9 @@ async fn dhc_4_a_service_wakes_all_records_of_its_name() {
     assert_eq!(due(&index).await, ["b"]);
 }
 
-#[tokio::test]
-async fn dhc_5_a_pool_that_takes_a_leased_address_wakes_its_client() {
-    let index = index();
-    index.views.set(Entry {
-        owner: Owner::new("shop", "web", "a"),
+fn client(uid: &str) -> Entry {
+    Entry {
+        owner: Owner::new("shop", "web", uid),
         view: ClientView {
             interface: "eth0".to_owned(),
             hardware: HARDWARE,
@@ -140,7 +138,13 @@ async fn dhc_5_a_pool_that_takes_a_leased_address_wakes_its_client() {
             declined: None,
         },
         state: StateName::Bound,
-    });
+    }
+}
+
+#[tokio::test]
+async fn dhc_5_a_pool_that_takes_a_leased_address_wakes_its_client() {
+    let index = index();
+    index.views.set(client("a"));
     let of_pool = |phase| {
         let object = fixtures::record("192.168.100.7", "lan", phase, ("shop", "other", "u-9"));
         let object: IPAllocation = serde_json::from_value(object).unwrap();
@@ -262,6 +266,14 @@ async fn dhc_1_a_record_that_can_be_read_again_wakes_its_load_balancer() {
     index.record_changed(&record, &gone.unwrap());
     assert_eq!(due(&index).await, ["a"]);
     index.begin_term();
+    assert_eq!(due(&index).await, ["a"]);
+    // The load balancer is gone too, and its client is left.
+    let unreadable = RecordView::UnreadableLease("spec.lease is missing".to_owned());
+    put_record(&index, &record, 4, unreadable);
+    index.views.set(client("a"));
+    stores.lbs.forget(&key, Version(5));
+    let gone = stores.records.forget(&record, Version(4));
+    index.record_changed(&record, &gone.unwrap());
     assert_eq!(due(&index).await, ["a"]);
 }
 

@@ -46,15 +46,17 @@ async fn is_so(
 ) -> Result<bool, WriteError> {
     Ok(match guard {
         Guard::None => true,
-        Guard::AsSeen => {
-            let key = cached::key(&owner.id);
-            ctx.client.get_live::<LoadBalancer>(&key).await?;
-            ctx.index.lb(owner).as_deref() == situation.lb
-        }
+        Guard::AsSeen => is_as_seen(ctx, owner, situation).await?,
         Guard::Gone => is_gone(ctx, owner).await?,
-        Guard::NotKubeVips => !live_service(ctx, owner)
-            .await?
-            .is_some_and(|service| service.is_kube_vips),
+        Guard::NotKubeVips => is_not_kube_vips(ctx, owner).await?,
+        Guard::AsSeenAndNotKubeVips => {
+            is_as_seen(ctx, owner, situation).await? && is_not_kube_vips(ctx, owner).await?
+        }
+        Guard::NotOfPool(address) => {
+            let key = pool_record_key(address);
+            ctx.client.get_live::<IPAllocation>(&key).await?;
+            !ctx.index.is_held_by_pool(address)
+        }
         Guard::NotServed(address) => is_unserved(ctx, owner, address).await?,
         Guard::GoneAndNotServed(address) => {
             is_gone(ctx, owner).await? && is_unserved(ctx, owner, address).await?
@@ -72,6 +74,21 @@ pub(super) async fn is_current(ctx: &Context, record: &LeaseRecord) -> Result<bo
     let key = record_key(&record.spec.owner.uid);
     let live = ctx.client.get_live::<IPAllocation>(&key).await?;
     Ok(live.is_some_and(|live| meta::version(&live.metadata) == record.version))
+}
+
+async fn is_as_seen(
+    ctx: &Context,
+    owner: &Owner,
+    situation: &Situation<'_>,
+) -> Result<bool, WriteError> {
+    let key = cached::key(&owner.id);
+    ctx.client.get_live::<LoadBalancer>(&key).await?;
+    Ok(ctx.index.lb(owner).as_deref() == situation.lb)
+}
+
+async fn is_not_kube_vips(ctx: &Context, owner: &Owner) -> Result<bool, WriteError> {
+    let service = live_service(ctx, owner).await?;
+    Ok(!service.is_some_and(|service| service.is_kube_vips))
 }
 
 async fn is_gone(ctx: &Context, owner: &Owner) -> Result<bool, WriteError> {

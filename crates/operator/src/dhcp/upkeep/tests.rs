@@ -519,3 +519,52 @@ async fn dhc_1_a_problem_has_one_event_until_it_is_over() {
     let texts: Vec<_> = events.iter().map(|event| &event["note"]).collect();
     assert_eq!(texts, ["by one server", "once more", "otherwise"]);
 }
+
+/// The pool has given the address away, which the watch has yet to bring: the lease is not recorded, and so not served.
+#[tokio::test]
+async fn dhc_5_who_else_has_the_address_is_read_before_a_lease_is_recorded() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_lb(&api, &ctx).await;
+    put_record(&api, &ctx, LeasePhase::Pending).await;
+    put_client(&ctx, Some(lease(later())));
+    let path = "/apis/loadbalancer.harvesterhci.io/v1beta1/ipallocations/192.168.100.7";
+    let held = record("192.168.100.7", "lan", "Bound", ("shop", "other", "u-9"));
+    api.put(path, stored(held, "p-1", 3));
+    assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    assert_eq!(phase(&api), "Pending");
+    assert_eq!(
+        ctx.index.holder(&owner().uid, ADDRESS),
+        Some(Holder::Pool),
+        "it is declined next"
+    );
+    assert!(ctx.index.due.depth() > 0);
+    // The pool has released it.
+    let released = record("192.168.100.7", "lan", "Released", ("shop", "other", "u-9"));
+    api.put(path, stored(released, "p-1", 8));
+    let key = pool_record_key(ADDRESS);
+    ctx.client.get_live::<IPAllocation>(&key).await.unwrap();
+    reconciled(&ctx).await;
+    assert_eq!(phase(&api), "Bound");
+}
+
+/// An earlier leader has given the lease back and deleted its record, and the watch has yet to bring that the load balancer is gone.
+#[tokio::test]
+async fn dhc_1_nothing_is_leased_for_a_load_balancer_that_is_gone() {
+    for record in [None, Some(LeasePhase::Pending)] {
+        let api = FakeApiServer::default();
+        let ctx = context(&api, Mode::Builtin);
+        put_lb(&api, &ctx).await;
+        let is_recorded = record.is_some();
+        if let Some(phase) = record {
+            put_record(&api, &ctx, phase).await;
+        }
+        api.remove(LB);
+        api.writes();
+        assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+        assert_eq!(api.writes(), []);
+        assert!(ctx.index.due.depth() > 0, "decided again");
+        reconciled(&ctx).await;
+        assert!(api.get(RECORD).is_none(), "{is_recorded}");
+    }
+}

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tokio::time::{Duration, Instant};
 
 use super::Oracle;
-use super::objects::Lb;
+use super::objects::{Lb, condition, shares_told};
 use crate::api::{By, Event};
 use crate::failure::{Failure, must};
 
@@ -31,20 +31,9 @@ fn without_details(status: &Value) -> Value {
     status
 }
 
-/// Whether the status says that the load balancer shares an address.
-fn shares_told(lb: &Value) -> bool {
-    let shared = condition(lb, "AddressShared");
-    shared.is_some_and(|it| it["status"] == "True")
-}
-
 /// The reason of the condition Ready.
 pub(super) fn ready(lb: &Value) -> Option<&str> {
     condition(lb, "Ready")?["reason"].as_str()
-}
-
-fn condition<'a>(lb: &'a Value, type_: &str) -> Option<&'a Value> {
-    let mut all = lb["status"]["conditions"].as_array()?.iter();
-    all.find(|condition| condition["type"] == type_)
 }
 
 impl Oracle {

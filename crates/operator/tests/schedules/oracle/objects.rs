@@ -17,6 +17,8 @@ pub(super) struct Lb {
     pub(super) dhcp: bool,
     /// `status.allocatedAddress.ip`
     pub(super) committed: Option<String>,
+    /// That, if the status says that it shares it with others.
+    pub(super) told: Option<String>,
     /// What that was before a request that landed late has changed it: it may have landed after whoever leads has made sure of
     /// the status, and before its write of the Service.
     pub(super) excused: Option<String>,
@@ -82,6 +84,7 @@ impl Lb {
                 .map(str::to_owned),
             dhcp: object["spec"]["ipam"] == "dhcp",
             committed: text(object, "/status/allocatedAddress/ip").filter(|a| a != "0.0.0.0"),
+            told: text(object, "/status/allocatedAddress/ip").filter(|_| shares_told(object)),
             excused: None,
             primary: object["metadata"]["annotations"][keys::ANNOTATION_PRIMARY]
                 .as_str()
@@ -151,4 +154,16 @@ pub(super) fn is_ours(object: &Value, key: &Key, shares: impl Fn(&Key) -> bool) 
         owner["kind"] == "LoadBalancer" && is_known()
     });
     owned || object["metadata"]["labels"][keys::LABEL_SERVICELB] == "true"
+}
+
+/// Whether the status says that the load balancer shares an address.
+pub(super) fn shares_told(lb: &Value) -> bool {
+    let shared = condition(lb, "AddressShared");
+    shared.is_some_and(|it| it["status"] == "True")
+}
+
+/// A condition in the status of a load balancer.
+pub(super) fn condition<'a>(lb: &'a Value, type_: &str) -> Option<&'a Value> {
+    let mut all = lb["status"]["conditions"].as_array()?.iter();
+    all.find(|condition| condition["type"] == type_)
 }

@@ -177,6 +177,15 @@ impl Oracle {
             sharer.is_none(),
             "{address} is released although {sharer:?} shares it"
         );
+        let names = |(key, lb): &(&Key, &Lb)| {
+            *key != owner && key.namespace == owner.namespace && lb.told.as_ref() == Some(address)
+        };
+        let still = self.lbs.iter().find(names).map(|(key, _)| key);
+        must!(
+            "IPA-6",
+            still.is_none() || self.by_hand.contains(address),
+            "{address} is released although the status of {still:?}, which shared it, still names it"
+        );
         if let Some(lb) = lb.filter(|lb| lb.uid == *uid) {
             must!(
                 "IPA-3",

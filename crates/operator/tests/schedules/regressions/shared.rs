@@ -3,6 +3,7 @@
 use super::parts::{SMOOTH, asking, held_up, lb, of_dhcp, of_ipv6, of_project, plan, pool, ranges};
 use crate::acts::Act;
 use crate::plan::{Plan, Style};
+use crate::policy::Denied;
 use crate::specs::Asked;
 
 /// Load balancer 1 holds the address of pool 0 that 2 shares with it; the primary, 0, is gone.
@@ -658,6 +659,24 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
                     Act::TouchLb(0),
                     Act::Ask(0, Asked::Nothing),
                     Act::DeleteRecord(0),
+                ],
+            ),
+        ),
+        (
+            "one that leaves a group whose Service is refused is not woken without end",
+            plan(
+                SMOOTH,
+                &[
+                    pool(10, 12),
+                    Act::Deny(Some(Denied::Port(81))),
+                    Act::CreateLb(1, lb(true, None)),
+                    Act::CreateVmi(0, 2, 1),
+                    Act::CreateLb(0, lb(true, Some(0))),
+                    Act::Ask(1, Asked::Primary(0)),
+                    Act::TouchLb(1),
+                    Act::Deny(None),
+                    Act::NamePool(1, Some(3)),
+                    Act::Deny(Some(Denied::Addresses(false))),
                 ],
             ),
         ),

@@ -5,9 +5,9 @@ use super::*;
 #[test]
 fn dhc_1_from_the_record_to_a_lease() {
     let create = Case::of(Some(asks()), None, None);
-    assert_eq!(create.step(), Step::Create);
+    assert_eq!(create.step(), Step::Create(Guard::AsSeen));
     let start = Case::of(Some(asks()), Some(LeasePhase::Pending), None);
-    assert_eq!(start.step(), Step::Run(Guard::NotKubeVips));
+    assert_eq!(start.step(), Step::Run(Guard::AsSeenAndNotKubeVips));
     let waits = Case::of(Some(asks()), Some(LeasePhase::Pending), Some(client(None)));
     assert_eq!(waits.step(), Step::Rest);
     let has = Case::of(
@@ -15,7 +15,7 @@ fn dhc_1_from_the_record_to_a_lease() {
         Some(LeasePhase::Pending),
         Some(client(Some(lease(A)))),
     );
-    assert_eq!(has.step(), Step::Write(Guard::None, bound_now(A)));
+    assert_eq!(has.step(), Step::Write(Guard::NotOfPool(A), bound_now(A)));
     let recorded = Case::of(
         Some(asks()),
         Some(LeasePhase::Bound(lease(A))),

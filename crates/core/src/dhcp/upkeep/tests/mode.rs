@@ -68,7 +68,7 @@ fn dhc_6_a_client_ends_when_kube_vip_has_one() {
     };
     assert_eq!(with(None).step(), Step::Stop);
     // What it has is recorded: the operator serves it then, in either mode.
-    let step = Step::Write(Guard::None, bound_now(A));
+    let step = Step::Write(Guard::NotOfPool(A), bound_now(A));
     assert_eq!(with(Some(lease(A))).step(), step);
 }
 

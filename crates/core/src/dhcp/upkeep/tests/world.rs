@@ -277,10 +277,13 @@ impl World {
     fn is_confirmed(&self, guard: Guard) -> bool {
         let is_unserved = |address| self.served != Served::Address(address);
         match guard {
-            Guard::None => true,
+            Guard::None | Guard::NotOfPool(_) => true,
             Guard::Gone => self.wanted == Wanted::Gone,
             Guard::AsSeen => self.seen == self.wanted,
             Guard::NotKubeVips => self.served != Served::KubeVip,
+            Guard::AsSeenAndNotKubeVips => {
+                self.seen == self.wanted && self.served != Served::KubeVip
+            }
             Guard::NotServed(address) => is_unserved(address),
             Guard::GoneAndNotServed(address) => self.wanted == Wanted::Gone && is_unserved(address),
             Guard::Held(_) => false,
@@ -316,8 +319,9 @@ impl World {
         let step = decide(&situation, NOW);
         let guard = match &step {
             Step::Rest | Step::Decline(..) => return None,
-            Step::Create | Step::Stop => Guard::None,
-            Step::Run(guard)
+            Step::Stop => Guard::None,
+            Step::Create(guard)
+            | Step::Run(guard)
             | Step::Write(guard, _)
             | Step::Delete(guard)
             | Step::Release(guard, _) => *guard,
@@ -331,7 +335,7 @@ impl World {
         }
         match step {
             Step::Rest | Step::Decline(..) => return None,
-            Step::Create => {
+            Step::Create(_) => {
                 let record = first(lb.as_ref().unwrap(), &interfaces(), None);
                 next.set_record(record.map(Arc::new));
             }

@@ -189,6 +189,10 @@ async fn dhc_3_the_status_of_one_that_stays_as_it_is_does_not_keep_the_address_o
     );
     assert!(!lost(builtin, &[over], ""), "it says so already");
     assert!(!lost(Mode::KubeVip, &[], A), "kube-vip's client leases it");
+    let kube_vip = |record| lost(Mode::KubeVip, &[record], A);
+    assert!(!kube_vip(lease("Bound", A, 60)));
+    assert!(kube_vip(lease("Bound", A, -1)));
+    assert!(kube_vip(lease("Pending", "", 0)));
     // The edit of `ipam` is refused.
     let pool = |records: &[Value]| of("pool", builtin, records, A);
     assert!(pool(&[lease("Bound", A, -1)]));

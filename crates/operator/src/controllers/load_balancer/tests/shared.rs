@@ -607,3 +607,97 @@ async fn ipa_6_a_record_that_was_handed_over_and_is_not_the_address_is_left() {
     assert_eq!(addrs(slice::from_ref(main)), ["10.0.0.2"]);
     assert_eq!(addrs(&left), ["10.0.0.3"]);
 }
+
+/// One with an address of its own waits until a port of the group has another name.
+#[tokio::test]
+async fn shr_7_who_waits_for_the_name_of_a_port_joins_once_that_is_free() {
+    let server = FakeApiServer::default();
+    let mut lb = member(5);
+    lb["spec"]["listeners"][0]["port"] = 81.into();
+    lb["status"]["allocatedAddress"]["ip"] = "10.0.0.3".into();
+    lb["status"]["conditions"] = json!([
+        {"type": "AddressShared", "status": "False", "reason": "WaitingForPrimary", "message": "10.0.0.3 is served meanwhile"},
+    ]);
+    let ctx = leader(&server, pool(&json!({})), &lb);
+    has_group(&ctx, "vm");
+    let change = ctx
+        .index
+        .stores
+        .lbs
+        .written(&key(), Version(6), Lb::valid(object(lb)));
+    ctx.index.lb_changed(&key(), &change.unwrap());
+    let group = Key::new("n", "g");
+    let is_woken = |version: u64, name: &str| {
+        let mut service = service_of_group("u-g");
+        service["spec"]["ports"] = json!([{"name": name, "port": 80, "protocol": "TCP"}]);
+        let service = cached::service(Ok(object(service))).unwrap();
+        ctx.index
+            .stores
+            .services
+            .written(&group, Version(version), service);
+        let queued = || {
+            let next = || ctx.index.queues.lbs.next().now_or_never().flatten();
+            let keys: Vec<Key> = std::iter::from_fn(next).collect();
+            for key in &keys {
+                ctx.index.queues.lbs.done(key, &Ok(Requeue::AwaitChange));
+            }
+            keys
+        };
+        // Those that have not acted on their role yet are woken once.
+        for _ in 0..2 {
+            queued();
+            upkeep::wake(&ctx, &group::Group::of(&ctx, &group).unwrap());
+        }
+        queued().contains(&key())
+    };
+    assert!(!is_woken(6, "81-tcp"));
+    assert!(is_woken(7, "http"));
+}
+
+/// One that waits for its ports names another pool by now, and the API server refuses the Service without them.
+#[tokio::test]
+async fn shr_7_one_that_leaves_is_not_woken_without_end() {
+    for (pool_name, is_woken) in [("p", true), ("q", false)] {
+        let server = FakeApiServer::default();
+        let mut lb = told(member(5));
+        lb["spec"]["listeners"][0]["port"] = 81.into();
+        lb["spec"]["ipPool"] = pool_name.into();
+        lb["status"]["conditions"].as_array_mut().unwrap().push(json!(
+            {"type": "Ready", "status": "False", "reason": "WaitingForPrimary", "message": "its ports are to come"}
+        ));
+        let ctx = leader(&server, pool(&json!({})), &lb);
+        has_group(&ctx, "vm");
+        let stores = &ctx.index.stores;
+        let change = stores
+            .lbs
+            .written(&key(), Version(6), Lb::valid(object(lb)));
+        ctx.index.lb_changed(&key(), &change.unwrap());
+        serves(&ctx, &server);
+        stores.services.forget(&key(), Version(99));
+        let mut slice = server.get(SLICE).unwrap();
+        slice["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = "g".into();
+        slice["metadata"]["resourceVersion"] = "9".into();
+        slice["ports"] = json!([{"name": "81-tcp", "port": 8080, "protocol": "TCP"}]);
+        stores
+            .slices
+            .written(&key(), Version(9), object::<EndpointSlice>(slice));
+        let mut service = service_of_group("u-a");
+        service["spec"]["ports"] = json!([{"name": "81-tcp", "port": 81, "protocol": "TCP"}]);
+        let service = cached::service(Ok(object(service))).unwrap();
+        let group = Key::new("n", "g");
+        stores.services.written(&group, Version(6), service);
+        let queued = || {
+            let next = || ctx.index.queues.lbs.next().now_or_never().flatten();
+            let keys: Vec<Key> = std::iter::from_fn(next).collect();
+            for key in &keys {
+                ctx.index.queues.lbs.done(key, &Ok(Requeue::AwaitChange));
+            }
+            keys
+        };
+        for _ in 0..2 {
+            queued();
+            upkeep::wake(&ctx, &group::Group::of(&ctx, &group).unwrap());
+        }
+        assert_eq!(queued().contains(&key()), is_woken, "{pool_name}");
+    }
+}
