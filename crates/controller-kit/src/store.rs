@@ -256,7 +256,10 @@ impl<V> Store<V> {
         let stamp = stamp.into();
         let version = stamp.version;
         let mut inner = self.inner.write();
-        if version <= inner.watched && version != Version::default() {
+        // A list that is in progress has yet to bring those that it has not named, whatever the versions of the others.
+        let is_to_come = |listing: &Listing| !listing.named.contains(key);
+        let has_passed = !inner.listing.as_ref().is_some_and(is_to_come);
+        if has_passed && version <= inner.watched && version != Version::default() {
             return None;
         }
         if inner.is_of_gone(key, stamp) {

@@ -215,3 +215,22 @@ fn forgets_only_what_a_live_read_has_refuted() {
     assert!(store.forget(&key("a"), Version(4)).is_none());
     assert!(store.forget(&key("a"), Version(5)).is_some());
 }
+
+/// A new leader reads an object live while a list is in progress that has yet to name it.
+#[test]
+fn run_5_a_live_read_counts_while_a_list_is_in_progress() {
+    let store = Store::default();
+    for name in ["a", "b"] {
+        store.watched(&key(name), Version(40), 40);
+    }
+    store.list_begins();
+    store.watched(&key("a"), Version(60), 60);
+    assert!(store.written(&key("b"), Version(50), 50).is_some());
+    assert_eq!(store.version(&key("b")), Version(50));
+    // What the list has named is as new as the list.
+    assert!(store.written(&key("a"), Version(55), 55).is_none());
+    // Whether it is there still, a read after the list tells.
+    let listed = store.list_ends();
+    assert_eq!(listed.unconfirmed, [(key("b"), Version(50))]);
+    assert!(store.written(&key("b"), Version(55), 55).is_none());
+}

@@ -63,9 +63,11 @@ impl LbView {
         let hardware = annotation(meta, keys::ANNOTATION_DHCP_HARDWARE_ADDRESS);
         let hardware = hardware.map(HardwareAddress::parse).transpose();
         // A hardware address that is none has an Event of its own, and only one that asks for a lease is refused for it.
-        // Nobody shares a leased address, so that one whose Service cannot have the name of a listener is refused, too (section 8.2).
+        // One whose Service cannot have the name of a listener is refused too, unless it shares an address (section 8.2), which is none by
+        // DHCP.
+        let may_share = !asks && annotation(meta, keys::ANNOTATION_PRIMARY).is_some();
         let is_invalid = |lb| match spec::check(lb) {
-            Ok(checked) => checked.vm.is_some_and(|vm| vm.unusable_name.is_some()),
+            Ok(checked) => !may_share && checked.vm.is_some_and(|vm| vm.unusable_name.is_some()),
             Err(_) => true,
         };
         let is_refused = |lb| (hardware.is_ok() || !asks) && is_invalid(lb);

@@ -267,12 +267,14 @@ fn group<'a>(stored: &Stored<'a>) -> Group<'a> {
 }
 
 /// The ports that a load balancer has: those that the Service carries for it. While there is none, as somebody has deleted it or it is
-/// made anew for another address (REL-4), the next one is to carry the same: its EndpointSlice names them.
+/// made anew for another address (REL-4), the next one is to carry the same: its EndpointSlice names them. Of a primary the names may be
+/// those of its listeners, whatever they are.
 fn served(stored: &Stored<'_>, wish: &Wish<'_>) -> BTreeSet<Served> {
     if stored.service.is_some() {
         return carried(stored.service, wish.slice);
     }
-    let names = slice_names(stored.name, wish.slice).into_iter();
+    let secondary = wish.slice.filter(|_| wish.candidate.name != stored.name);
+    let names = slice_names(stored.name, secondary).into_iter();
     names.filter_map(naming::port_of).collect()
 }
 

@@ -185,7 +185,10 @@ fn part(group: &Snapshot<'_>, party: &Party<'_>, ports: Option<&[Port]>) -> Part
     part.is_owner = group::is_owner(group.service, &part.uid);
     let Some(ports) = ports else {
         if group.service.is_none() {
-            part.carried = named_by_slice(&group.key.name, party.slice);
+            // Nothing is made for those alone that stay as they are (BE-6).
+            if part.name != *group.key.name && is_any_served(group) {
+                part.carried = named_by_slice(&group.key.name, party.slice);
+            }
             return part;
         }
         let carried = group::carried(group.service, party.slice);
@@ -213,6 +216,14 @@ fn part(group: &Snapshot<'_>, party: &Party<'_>, ports: Option<&[Port]>) -> Part
         }
     }
     part
+}
+
+/// Whether any load balancer of the group is served with the ports in its spec.
+fn is_any_served(group: &Snapshot<'_>) -> bool {
+    group.parties().any(|(party, ports)| {
+        let name = party.lb.meta().name.as_deref().unwrap_or_default();
+        ports.is_some() && matches!(group.roles.get(name), Some(Role::Member { .. }))
+    })
 }
 
 /// The ports that an EndpointSlice has under their names in a shared Service, with its targets.

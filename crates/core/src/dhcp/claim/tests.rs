@@ -50,6 +50,7 @@ fn dhc_1_vm_type_with_ipam_dhcp_asks_for_a_lease() {
         (without_listeners, json!({}), Claim::Unchanged),
         (unusable("dhcp"), json!({}), Claim::Unchanged),
         (unusable("pool"), json!({}), Claim::Unchanged),
+        (unusable("pool"), naming.clone(), Claim::None),
         // It may have a lease, and the edit that was to give it back is refused.
         (to_a_pool, json!({}), Claim::Unchanged),
         (vm_spec("web"), no_hardware_address, Claim::None),

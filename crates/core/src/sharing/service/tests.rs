@@ -398,6 +398,9 @@ fn be_6_a_load_balancer_whose_spec_is_refused_keeps_what_the_service_has_of_it()
     let parties = [(&serving, Some(&of_web)), (&b_told, Some(&targets))];
     let anew = say(None, &parties, Some(&[(80, "80-tcp")]));
     are(anew, "web b", "80=80-tcp 81=81-tcp 82=82-tcp");
+    // Not for those alone that stay as they are.
+    let parties = [(&web, Some(&of_web)), (&b_told, Some(&targets))];
+    are(say(None, &parties, None), "web", "");
     let parties = [(&web, Some(&of_web)), (&b, Some(&of_b))];
     // Another one can still join.
     let c = lb("c", Some("web"), 3, &[83]);

@@ -1,5 +1,6 @@
 //! Load balancers that share an address (SHR-1 to SHR-7): the stored objects of a group, and with whom a load balancer shares.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use harvester_lb_core::sharing::telling;
 use harvester_lb_core::spec::{self, Checked, Refusal, VmSpec};
 use harvester_lb_core::status;
 use harvester_lb_core::validation::Violation;
-use harvester_lb_ipam::{Phase, Record, addr};
+use harvester_lb_ipam::{Phase, Record};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -104,15 +105,17 @@ impl Group {
     }
 
     /// The records that an earlier load balancer of the name has left besides that of the address, `main`, whoever they were handed over
-    /// to. Not what the status of the present one names.
+    /// to. Not what the status of one of them names.
     pub fn left_records(&self, main: &Record) -> Vec<Record> {
         let mut parties = self.parties.iter().map(|party| &party.lb);
         let primary = parties.find(|lb| lb.meta().name.as_deref() == Some(&*self.key.name));
         let owner = primary.map(|lb| spec::owner(lb.meta()));
-        let named = primary.and_then(|lb| addr::parse(status::allocated(lb.as_valid()?)?));
+        let named: Vec<IpAddr> = self.lbs().filter_map(status::allocated_addr).collect();
         let is_left = |record: &&Record| {
             let it = &record.spec;
-            it.addr != main.spec.addr && Some(&it.owner) != owner.as_ref() && Some(it.addr) != named
+            it.addr != main.spec.addr
+                && Some(&it.owner) != owner.as_ref()
+                && !named.contains(&it.addr)
         };
         self.records.iter().filter(is_left).cloned().collect()
     }
