@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use harvester_lb_controller_kit::events::Events;
 use harvester_lb_controller_kit::lease::Leadership;
+use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_controller_kit::writer::{Fence, Writer};
 use harvester_lb_core::dhcp::Mode;
+use harvester_lb_object::Key;
 use harvester_lb_prober::Prober;
 use http::{Method, Response};
 use kube::Client;
@@ -259,6 +262,16 @@ fn is_as_expected(present: &Value, body: &Value) -> bool {
         });
         expected.is_none_or(|it| it.is_null() || *it == present["metadata"][name])
     })
+}
+
+/// Takes the load balancers that are queued.
+pub(crate) fn due(index: &Index) -> Vec<Key> {
+    let next = || index.queues.lbs.next().now_or_never().flatten();
+    let due: Vec<Key> = std::iter::from_fn(next).collect();
+    for key in &due {
+        index.queues.lbs.done(key, &Ok(Requeue::AwaitChange));
+    }
+    due
 }
 
 /// A fence that is always open or always closed.

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::index::service_of;
 use super::membership::{self, Candidate, Group, HeldBy, NotAMember};
 use super::naming::{self, shared_name};
-use super::ports::{self, Claimant, Contested, Served};
+use super::ports::{self, Claimant, Contested, PROTOCOLS, Served};
 use crate::cached::is_lb;
 
 /// A load balancer of the group's name, or one that names the group.
@@ -216,8 +216,8 @@ fn primary<'a, 'b>(stored: &'b Stored<'a>) -> Option<&'b Candidate<'a>> {
 /// Whether a load balancer shares the address of a group now: it owns the record, as an earlier self of a restored one does (IPA-3),
 /// or the Service, or its status says so. One that joins has been told so before the Service has its ports: it keeps the address if the
 /// primary goes in between (SHR-5). While the Service is absent, the status names the address, or the one before a move, and the
-/// EndpointSlice the Service. Without a record the status of a secondary must name the address too, as far as that can be read: an owner reference may have been written by
-/// hand (SVC-1). Of cluster type, which has no Service: its status names the address (SHR-8).
+/// EndpointSlice the Service. Without a record the status of a secondary must name the address too, as far as that can be read: an owner
+/// reference may have been written by hand (SVC-1). Of cluster type, which has no Service: its status names the address (SHR-8).
 fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
     let lb = &wish.candidate;
     let holds = stored.record.is_some_and(|held| held.by.is(lb));
@@ -343,7 +343,7 @@ pub fn targets(service: Option<&Service>) -> BTreeMap<Served, IntOrString> {
 
 /// A protocol that a Service can have.
 fn protocol(text: &str) -> Option<&'static str> {
-    ["TCP", "UDP", "SCTP"].into_iter().find(|it| *it == text)
+    PROTOCOLS.into_iter().find(|it| *it == text)
 }
 
 #[cfg(test)]

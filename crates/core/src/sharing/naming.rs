@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use super::ports::Served;
+use super::ports::{PROTOCOLS, Served};
 
 /// Time after which kube-proxy has seen a change: it synchronises once a second, and its watches lag little more.
 pub const SETTLE: Duration = Duration::from_secs(3);
@@ -21,8 +21,9 @@ pub fn shared_name(port: Served) -> String {
 /// The port that has this name in a group; `None`: it is that of a listener.
 pub fn port_of(name: &str) -> Option<Served> {
     let (port, protocol) = name.split_once('-')?;
-    let mut protocols = ["TCP", "UDP", "SCTP"].into_iter();
-    let protocol = protocols.find(|it| it.eq_ignore_ascii_case(protocol))?;
+    let protocol = PROTOCOLS
+        .into_iter()
+        .find(|it| it.eq_ignore_ascii_case(protocol))?;
     let port = Served {
         port: port.parse().ok()?,
         protocol,

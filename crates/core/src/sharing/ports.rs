@@ -9,12 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use harvester_lb_ipam::Micros;
 
+/// The protocols that a Service can have.
+pub const PROTOCOLS: [&str; 3] = ["TCP", "UDP", "SCTP"];
+
 /// Protocol and port of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Served {
     /// 1 to 65535.
     pub port: u16,
-    /// `TCP`, `UDP` or `SCTP`.
+    /// One of [`PROTOCOLS`].
     pub protocol: &'static str,
 }
 

@@ -27,8 +27,8 @@ use crate::index::leader_state::LeaderState;
 use crate::index::queues::{LegacyKind, LegacyObject};
 use crate::index::stores::Stores;
 
-/// Number of concurrent requests while the maps of the Go operator are imported.
-const REQUESTS_AT_A_TIME: usize = 16;
+/// Number of concurrent creations while the maps of the Go operator are imported.
+const IMPORTS_AT_A_TIME: usize = 16;
 
 /// Brings the stores up to the present at the start of a term, each once: a failed attempt goes on with those that are missing.
 ///
@@ -81,7 +81,7 @@ pub async fn run(ctx: &Context, catch_up: &CatchUp) -> Result<(), WriteError> {
     for skipped in &plan.skipped {
         warn!(?skipped, "entry of a pool status not imported");
     }
-    tell_losers(ctx, &plan.losers).await;
+    tell_losers(ctx, &plan.losers);
     for pool in ctx.index.unimported_pools() {
         // A refused or failed import delays that pool alone and is retried by its controller (RUN-1).
         match import_pool(ctx, &pool).await {
@@ -109,22 +109,18 @@ pub async fn run(ctx: &Context, catch_up: &CatchUp) -> Result<(), WriteError> {
     Ok(())
 }
 
-/// Tells load balancers that another one keeps the address of their status (IPA-2), unless that follows from an old copy of its record.
-async fn tell_losers(ctx: &Context, losers: &[import::Loser]) {
-    let tell = async |loser: &import::Loser| {
+/// Tells load balancers that another one keeps the address of their status (IPA-2).
+fn tell_losers(ctx: &Context, losers: &[import::Loser]) {
+    for loser in losers {
         // One whose spec is refused gets no other address, and keeps its status: it would be told at each start. Its condition comes
         // with the correction.
         let is_served = |lb: &Lb| matches!(lb, Lb::Valid(lb) if spec::check(lb).is_ok());
         let lb = ctx.index.stores.lbs.get(&cached::key(&loser.owner.id));
         let Some(lb) = lb.filter(|lb| is_served(lb)) else {
-            return;
+            continue;
         };
         if ctx.index.stores.unsupported(lb.meta()).is_some() {
-            return;
-        }
-        let checked = live::ensure_record_unchanged(ctx, loser.addr).await;
-        if matches!(checked, Err(WriteError::Conflict(_) | WriteError::Fenced)) {
-            return;
+            continue;
         }
         let text = format!(
             "{} belongs to LoadBalancer {}, whose claim is older; another address is allocated",
@@ -137,10 +133,7 @@ async fn tell_losers(ctx: &Context, losers: &[import::Loser]) {
             text,
         };
         ctx.notify_lb(lb.meta(), &draft);
-    };
-    stream::iter(losers)
-        .for_each_concurrent(REQUESTS_AT_A_TIME, tell)
-        .await;
+    }
 }
 
 /// Stops health checks, left by an earlier term of this process (RUN-5), of load balancers that no longer exist, because no
@@ -312,7 +305,7 @@ fn held(stores: &Stores, claim: &import::NewClaim) -> Option<RecordSpec> {
 pub async fn import_pool(ctx: &Context, pool: &PoolName) -> Result<(), WriteError> {
     let outcomes = stream::iter(ctx.index.unimported(pool))
         .map(|spec| async move { import_one(ctx, spec).await })
-        .buffer_unordered(REQUESTS_AT_A_TIME);
+        .buffer_unordered(IMPORTS_AT_A_TIME);
     outcomes
         .fold(Ok(()), |all, one| async { one.and(all) })
         .await

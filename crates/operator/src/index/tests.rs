@@ -1,10 +1,8 @@
 use super::*;
 
-use futures::FutureExt;
 use harvester_lb_api::{IPAllocation, keys};
 use harvester_lb_controller_kit::decode_guard::{DecodeGuard, decode};
 use harvester_lb_controller_kit::watch::deliver;
-use harvester_lb_controller_kit::work_queue::Requeue;
 use harvester_lb_core::cached::{self, Allocation, Lb};
 use harvester_lb_core::sharing::refusals::{Change, What};
 use harvester_lb_fixtures::{load_balancer, record, stored, vm_spec};
@@ -213,14 +211,7 @@ async fn shr_3_a_write_of_what_is_not_refused_brings_the_group_back_for_the_rest
     let member = Key::new("n", "b");
     let change = index.stores.lbs.written(&member, Version(5), lb).unwrap();
     index.lb_changed(&member, &change);
-    let is_due = || {
-        let next = || index.queues.lbs.next().now_or_never().flatten();
-        let due: Vec<Key> = std::iter::from_fn(next).collect();
-        for key in &due {
-            index.queues.lbs.done(key, &Ok(Requeue::AwaitChange));
-        }
-        due.contains(&group)
-    };
+    let is_due = || fake::due(index).contains(&group);
     let fields = |name: &str| Change {
         name: name.to_owned(),
         uid: format!("u-{name}"),

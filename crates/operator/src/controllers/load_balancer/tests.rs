@@ -5,6 +5,7 @@ mod executor;
 mod moves;
 mod owned_objects;
 mod shared;
+mod shared_anew;
 mod stale;
 mod unwritable;
 

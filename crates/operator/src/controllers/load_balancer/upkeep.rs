@@ -36,35 +36,28 @@ pub fn wake(ctx: &Context, group: &Group) {
     let mut wakes = ctx.index.outdated_roles(snapshot.key, &snapshot.roles);
     let named = service::named_ports(&snapshot);
     for (party, ports) in snapshot.parties() {
+        let name = party.lb.meta().name.as_deref().unwrap_or_default();
+        // The reconcile of the primary is this one. One that is about to leave says that it waits until its ports are off the Service.
+        let is_member = matches!(snapshot.roles.get(name), Some(Role::Member { .. }));
+        if !is_member || *name == *snapshot.key.name {
+            continue;
+        }
         let lb = party.lb.as_valid();
         let waits = lb.is_some_and(|it| telling::may_wait_for_ports(it, &snapshot.key.name));
         let has_none = lb.and_then(status::allocated).is_none();
-        let name = party.lb.meta().name.as_deref().unwrap_or_default();
         let refused = snapshot.refusal(name);
         let is_carried =
             || ports.is_some_and(|it| service::carries(snapshot.service, party.slice, it));
-        let is_ready = (refused.is_none() && is_carried())
-            || (has_none && snapshot.record.is_some() && !snapshot.is_unnamed);
-        let role = snapshot.roles.get(name);
+        let has_address = snapshot.record.is_some() && !snapshot.is_unnamed;
+        let is_ready = (refused.is_none() && is_carried()) || (has_none && has_address);
         let is_told_otherwise =
             lb.is_some_and(|lb| telling::is_told_otherwise(lb, &snapshot.key.name, refused));
-        // The reconcile of the primary is this one.
-        let is_secondary = matches!(role, Some(Role::Member { .. })) && *name != *snapshot.key.name;
-        let may_add = is_secondary
-            && ports
-                .is_some_and(|it| service::may_add(&snapshot.key.name, party.slice, it, &named));
+        let may_add =
+            ports.is_some_and(|it| service::may_add(&snapshot.key.name, party.slice, it, &named));
         // One with an address of its own that waits for another name of a port, or until somebody else's Service is gone.
-        let may_join = is_secondary
-            && snapshot.record.is_some()
-            && !snapshot.is_unnamed
-            && lb.is_some_and(told::is_refused)
-            && lb.is_some_and(|lb| group.hindrance(lb, false).is_none());
-        // One that is about to leave says that it waits until its ports are off the Service.
-        if (is_secondary && waits && is_ready)
-            || may_add
-            || may_join
-            || (is_secondary && !is_ready && is_told_otherwise)
-        {
+        let may_join = has_address
+            && lb.is_some_and(|lb| told::is_refused(lb) && group.hindrance(lb, false).is_none());
+        if (waits && is_ready) || may_add || may_join || (!is_ready && is_told_otherwise) {
             wakes.push(Key::new(&snapshot.key.namespace, name));
         }
     }

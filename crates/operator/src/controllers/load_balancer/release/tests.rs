@@ -1,6 +1,5 @@
 use super::*;
 
-use futures::FutureExt;
 use harvester_lb_api::{IPAllocation, keys};
 use harvester_lb_controller_kit::cached_client::CachedResource;
 use harvester_lb_core::cached::{Allocation, Lb};
@@ -76,16 +75,6 @@ fn phase(server: &FakeApiServer) -> Value {
     server.get(RECORD).unwrap()["spec"]["phase"].clone()
 }
 
-/// Takes the queued keys.
-fn due(ctx: &Context) -> Vec<Key> {
-    let next = || ctx.index.queues.lbs.next().now_or_never().flatten();
-    let due: Vec<Key> = std::iter::from_fn(next).collect();
-    for key in &due {
-        ctx.index.queues.lbs.done(key, &Ok(Requeue::AwaitChange));
-    }
-    due
-}
-
 #[tokio::test]
 async fn ipa_9_what_one_with_an_annotation_leaves_is_released_by_who_saw_it_go_and_by_who_comes_later()
  {
@@ -126,9 +115,9 @@ async fn ipa_9_what_others_share_is_released_when_the_last_of_them_goes() {
     goes(&ctx, "held");
     let next = reconcile(&ctx, &key("held")).await.unwrap();
     assert_eq!((phase(&server), next), (json!("Bound"), Requeue::Resync));
-    due(&ctx);
+    fake::due(&ctx.index);
     goes(&ctx, "member");
-    let woken = due(&ctx);
+    let woken = fake::due(&ctx.index);
     assert!(
         woken.contains(&key("held")),
         "nobody looks again: {woken:?}"
