@@ -9,12 +9,13 @@ use harvester_lb_api::{IPAllocation, Phase};
 use harvester_lb_e2e::World;
 use harvester_lb_testkit::{Dhcp, eventually, lan};
 use jiff::Timestamp;
+use kube::ResourceExt;
 use serde_json::json;
 
 use harvester_lb_e2e::leases::{
     LIFETIME, NODE, SERVERS, address, bound, clients, confirmed, delete, dnsmasq_with, given_back,
     held, in_state, kea_renewed, kinds, lasting, lease, leased, leased_spec, no_record, phase,
-    record_name, record_until, set, start,
+    record_name, record_until, serve, set, start, unserve,
 };
 
 /// A hardware address that a server knows.
@@ -199,6 +200,8 @@ pub async fn dhc_5_the_lease_of_a_twin_is_renewed_again_and_again(
     process.kill9()
 }
 
+/// The address of the reservation is also that of the next load balancer with the hardware address, which asks for it once the last one
+/// has given it back.
 pub async fn dhc_1_a_reservation_by_hardware_address(world: Arc<World>) -> anyhow::Result<()> {
     set(&world, "reserved").await?;
     let process = start(&world, "builtin").await?;
@@ -221,7 +224,20 @@ pub async fn dhc_1_a_reservation_by_hardware_address(world: Arc<World>) -> anyho
         ensure!(address(&record)? == lan(239), "{kind}: {:?}", record.spec);
         ensure!(lease(&record).hardware_address == RESERVED, "{record:?}");
         ensure!(bound(&world, &other).await? != lan(239), "{kind}");
-        for lb in [&lb, &other] {
+        serve(&world, &lb, &lan(239).to_string(), json!({})).await?;
+        delete(&world, &lb).await?;
+        let next = format!("next-{kind}");
+        let meta = json!({"namespace": "reserved", "name": next, "annotations": annotation});
+        let next = world.lb_with(meta, leased_spec()).await?;
+        world
+            .event("reserved", "LoadBalancer", &next.name_any(), "LeaseWaits")
+            .await?;
+        phase(&world, &lb, Phase::Releasing).await?;
+        phase(&world, &next, Phase::Pending).await?;
+        unserve(&world, &lb).await?;
+        ensure!(bound(&world, &next).await? == lan(239), "{kind}");
+        no_record(&world, &lb).await?;
+        for lb in [&next, &other] {
             delete(&world, lb).await?;
             no_record(&world, lb).await?;
         }

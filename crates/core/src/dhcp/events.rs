@@ -1,5 +1,6 @@
 //! The Events about the DHCP lease of a load balancer. Pure. A renewal is none: it is what always happens.
 
+use harvester_lb_ipam::Owner;
 use harvester_lb_ipam::dhcp::{Conflict, Event, HardwareAddressError, Lease};
 
 use crate::dhcp::upkeep::Holder;
@@ -23,6 +24,8 @@ pub const LEASE_RELEASED: &str = "LeaseReleased";
 pub const LEASE_INTERFACE_DOWN: &str = "LeaseInterfaceDown";
 /// Reason: the interface has as many leases as are allowed.
 pub const LEASE_LIMIT_REACHED: &str = "LeaseLimitReached";
+/// Reason: another load balancer with the same hardware address has yet to give its lease back (DHC-1).
+pub const LEASE_WAITS: &str = "LeaseWaits";
 /// Reasons of problems that are over when a server acknowledges a lease. Not when an interface is up again: it may go up and down.
 pub const OVER_WITH_AN_ACK: [&str; 3] = [LEASE_UNANSWERED, LEASE_REFUSED, LEASE_INTERFACE_DOWN];
 
@@ -152,6 +155,15 @@ pub fn limit_reached(interface: &str, limit: usize) -> EventDraft {
         "interface {interface} has {limit} leases or more, which is the limit: raise --dhcp-lease-limit, or delete load balancers"
     );
     warning(LEASE_LIMIT_REACHED, text)
+}
+
+/// The Event of a load balancer that gets no client before another one has given its lease back.
+pub fn waits_for_twin(twin: &Owner) -> EventDraft {
+    let text = format!(
+        "waits until the lease of load balancer {} is given back or has expired, which has the same hardware address",
+        twin.id
+    );
+    normal(LEASE_WAITS, text)
 }
 
 /// The Event of an invalid annotation. `has_record`: it has a lease, or asks for one, as before.

@@ -134,6 +134,15 @@ impl LeaseSpec {
         ))
     }
 
+    /// Whether the lease that its client has, or may have, is over for this client once the record becomes `next`, or is gone.
+    pub fn is_over(&self, next: Option<&Self>) -> bool {
+        let client = |spec: &Self| (spec.hardware, spec.interface.clone());
+        let has_lease = |spec: &Self| spec.phase.lease().is_some();
+        next.is_none_or(|next| {
+            client(self) != client(next) || (has_lease(self) && !has_lease(next))
+        })
+    }
+
     /// The name of the record.
     pub fn name(&self) -> String {
         name(&self.owner.uid)

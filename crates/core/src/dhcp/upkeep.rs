@@ -13,6 +13,9 @@
 //! What a client has leased is in the record before it is given back, so that a process that is killed in between forgets
 //! no recorded lease: a Pending record that is not wanted any more becomes Releasing if its client has a lease.
 //!
+//! Of two clients with the same hardware address, which only annotations give, the next one starts when the lease of one that is gone, or
+//! asks for another lease, has been given back: to a server with a reservation for it they are one.
+//!
 //! Not covered: a lease that a server has acknowledged and that is not recorded, because the process was killed in between or no
 //! ACK arrived, stays on the server until it expires if its load balancer is deleted then. And nobody renews while the API server
 //! is away, since no process leads (decision 0024).
@@ -151,6 +154,9 @@ fn pending(situation: &Situation<'_>, record: &LeaseSpec, wish: &Wish<'_>, now: 
             Step::Write(guard(wish), wish.asking(record, record.wanted, false))
         } else if matches!(wish, Wish::Unchanged) {
             Step::Rest
+        } else if situation.ending_twin.is_some() {
+            // A server with a reservation for the hardware address would lease another address now, and keep to it.
+            Step::AwaitTwin
         } else {
             Step::Run(Guard::AsSeenAndNotKubeVips)
         };

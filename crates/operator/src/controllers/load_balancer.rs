@@ -93,7 +93,7 @@ async fn reconcile_one(
             (Some(name), Standing::Own(_)) => {
                 let stored = Stored::of(ctx, key);
                 let objects = stored.objects(key);
-                group::with_names(ctx, &objects, checked, name)
+                group::with_names(ctx, lb, &objects, checked, name)
             }
             _ => Ok(checked),
         }

@@ -25,6 +25,7 @@ use crate::dhcp::index::withdrawn::Withdrawn;
 use crate::dhcp::views::Views;
 
 mod recorded;
+mod twins;
 mod withdrawn;
 
 /// An IPAllocation, as far as leases are concerned.
@@ -62,7 +63,8 @@ impl RecordView {
         }
     }
 
-    fn lease(&self) -> Option<&LeaseSpec> {
+    /// What it says of a lease; `None` if it is not the record of one, or cannot be read.
+    pub fn lease(&self) -> Option<&LeaseSpec> {
         match self {
             Self::Lease(record) => Some(&record.spec),
             Self::UnreadableLease(_) | Self::HeldByPool => None,
@@ -274,6 +276,7 @@ impl Index {
                 }
                 if old.as_ref() != Some(new) {
                     self.queue(new.owner.clone());
+                    self.queue_twins_of(new.uid());
                 }
             }
             Change::Deleted { old, .. } => self.queue(old.owner.clone()),
@@ -337,6 +340,11 @@ impl Index {
                     }
                 }
             }
+        }
+        if let Some(old) = old.and_then(|old| old.lease())
+            && old.is_over(new.and_then(|new| new.lease()))
+        {
+            self.queue_twins(old);
         }
         // A record that cannot be read names no owner, and one that was edited may name another one; when it is right again, or is
         // gone, its load balancer is due; of one that is gone itself the client may be left.

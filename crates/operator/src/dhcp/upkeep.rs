@@ -56,6 +56,8 @@ pub async fn reconcile(ctx: &Context, owner: &Owner) -> Result<Requeue, WriteErr
             LeasePhase::Releasing(lease) => may_be_served(ctx, service.as_deref(), lease.address),
             _ => false,
         });
+        let starts = record.filter(|it| it.spec.phase == LeasePhase::Pending && client.is_none());
+        let ending_twin = starts.and_then(|record| ctx.index.ending_twin(&record.spec));
         let situation = Situation {
             mode: ctx.settings.mode,
             interfaces: &ctx.settings.interfaces,
@@ -65,6 +67,7 @@ pub async fn reconcile(ctx: &Context, owner: &Owner) -> Result<Requeue, WriteErr
             is_kube_vips: service.as_ref().is_some_and(|service| service.is_kube_vips),
             is_served,
             holder: holder.as_ref(),
+            ending_twin: ending_twin.as_ref(),
         };
         report_annotation(ctx, &situation);
         let step = decide(&situation, clock::now());
@@ -122,6 +125,12 @@ async fn take(
 ) -> Result<Next, WriteError> {
     match (step, record) {
         (Step::Rest, _) => return Ok(Next::Requeue(Requeue::AwaitChange)),
+        (Step::AwaitTwin, _) => {
+            if let Some(twin) = situation.ending_twin {
+                ctx.notices.problem(owner, &events::waits_for_twin(twin));
+            }
+            return Ok(WAIT);
+        }
         (Step::Create(guard), _) => {
             if !is_confirmed(ctx, owner, situation, guard).await? {
                 return Ok(WAIT);
@@ -206,7 +215,11 @@ fn report_annotation(ctx: &Context, situation: &Situation<'_>) {
 fn after_order(ctx: &Context, owner: &Owner, result: Result<(), PortError>) -> Next {
     match result {
         Ok(()) => {
-            let over = [events::LEASE_INTERFACE_DOWN, events::LEASE_LIMIT_REACHED];
+            let over = [
+                events::LEASE_INTERFACE_DOWN,
+                events::LEASE_LIMIT_REACHED,
+                events::LEASE_WAITS,
+            ];
             ctx.notices.solved(&owner.uid, &over);
             Next::Again
         }
@@ -270,6 +283,10 @@ async fn write(ctx: &Context, record: &LeaseRecord, spec: &LeaseSpec) -> Result<
         .await;
     ctx.metrics.wrote("update", written.as_ref().err());
     written?;
+    // The watch brings nothing new of a write of this process.
+    if record.spec.is_over(Some(spec)) {
+        ctx.index.queue_twins(&record.spec);
+    }
     let before = record.spec.phase.lease().map(|lease| lease.address);
     if let LeasePhase::Bound(lease) = &spec.phase
         && before != Some(lease.address)
@@ -325,7 +342,7 @@ async fn delete(ctx: &Context, record: &LeaseRecord) -> Result<(), WriteError> {
         .delete::<IPAllocation>(&key, &metadata(record))
         .await;
     ctx.metrics.wrote("delete", deleted.as_ref().err());
-    // The watch says so later, and the next decision is made now.
+    // The next decision is made now, and the watch does not say it again.
     let store = &ctx.index.stores.records;
     let change = if deleted? {
         store.absent(&key, record.version)
@@ -335,6 +352,9 @@ async fn delete(ctx: &Context, record: &LeaseRecord) -> Result<(), WriteError> {
     if change.is_some() {
         ctx.index.record_updated(&key);
     }
+    ctx.index.queue_twins(&record.spec);
+    let uid = &record.spec.owner.uid;
+    ctx.notices.solved(uid, &[events::LEASE_WAITS]);
     Ok(())
 }
 

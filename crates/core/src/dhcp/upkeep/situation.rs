@@ -77,6 +77,8 @@ pub struct Situation<'a> {
     pub is_served: bool,
     /// Who else has the address that the client or, without one, the record has (DHC-5).
     pub holder: Option<&'a Holder>,
+    /// A load balancer whose client has the same hardware address on the same interface, and whose lease is about to be given back.
+    pub ending_twin: Option<&'a Owner>,
 }
 
 /// What a live read has to confirm before a step is taken. A Service is that of the load balancer's name.
@@ -114,6 +116,8 @@ pub enum Step {
     Create(Guard),
     /// A client is started from the record.
     Run(Guard),
+    /// No client is started before [`Situation::ending_twin`] has given its lease back.
+    AwaitTwin,
     /// The client, which has no lease, is removed.
     Stop,
     /// DHC-5: somebody else has the address; the client declines it, or leaves it.

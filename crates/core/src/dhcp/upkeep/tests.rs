@@ -89,6 +89,7 @@ struct Case {
     is_kube_vips: bool,
     is_served: bool,
     holder: Option<Holder>,
+    ending_twin: Option<Owner>,
     interfaces: Interfaces,
 }
 
@@ -102,6 +103,7 @@ impl Case {
             is_kube_vips: false,
             is_served: false,
             holder: None,
+            ending_twin: None,
             interfaces: interfaces(),
         }
     }
@@ -117,6 +119,7 @@ impl Case {
             is_kube_vips: self.is_kube_vips,
             is_served: self.is_served,
             holder: self.holder.as_ref(),
+            ending_twin: self.ending_twin.as_ref(),
         };
         decide(&situation, NOW)
     }

@@ -7,6 +7,8 @@ use std::time::Duration;
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_core::cached::{self, CachedService, Lb};
 use harvester_lb_core::desired::{self, Ownership};
+use harvester_lb_core::dhcp::Mode;
+use harvester_lb_core::dhcp::claim::asks_for_lease;
 use harvester_lb_core::plan::{Objects, Primary, Secondary, Sharing};
 use harvester_lb_core::sharing::group::{self, Role};
 use harvester_lb_core::sharing::naming;
@@ -220,16 +222,20 @@ pub fn sharing<'a>(
 
 /// The spec of one with an address of its own and a name that its Service cannot have (section 8.2): the API server would refuse the
 /// Service, and the EndpointSlice with all that has changed in it. A Service that is shared has other names, also after the last one has
-/// left.
+/// left; that of a leased address is not shared, and the DHCP process, which reads the spec alone, asks for no lease then (DHC-1).
 ///
 /// # Errors
 /// The name, if the Service is to have it.
 pub fn with_names(
     ctx: &Context,
+    lb: &LoadBalancer,
     objects: &Objects<'_>,
     checked: Checked,
     name: Violation,
 ) -> Result<Checked, Refusal> {
+    if ctx.index.settings.dhcp_mode == Mode::Builtin && asks_for_lease(&lb.spec) {
+        return Err(name.into());
+    }
     let group = Group::of(ctx, objects.key);
     let is_primary = group.is_some_and(|it| it.snapshot().secondaries().next().is_some());
     let are_shared = |vm: &VmSpec| service::are_shared(&vm.ports, &names(objects, vm));

@@ -112,7 +112,11 @@ async fn dhc_4_a_service_wakes_all_records_of_its_name() {
     let index = index();
     let of = |uid| record_key(&Uid::new(uid));
     put_record(&index, &of("a"), 1, lease_record("a", 1));
-    put_record(&index, &of("b"), 2, lease_record("b", 2));
+    let RecordView::Lease(mut other) = lease_record("b", 2) else {
+        panic!("it is a lease");
+    };
+    other.spec.hardware = HardwareAddress([2, 0, 0, 0, 0, 2]);
+    put_record(&index, &of("b"), 2, RecordView::Lease(other));
     assert_eq!(due(&index).await, ["a", "b"]);
     let (key, services) = (Key::new("shop", "web"), &index.stores.services);
     let change = services.written(&key, Version(3), ServiceView::default());
@@ -215,6 +219,137 @@ async fn dhc_5_of_two_leases_of_one_address_the_one_that_was_recorded_first_keep
         (holder("a"), holder("b")),
         (String::new(), "shop/a false".to_owned())
     );
+}
+
+#[tokio::test]
+async fn dhc_1_a_lease_that_is_about_to_end_holds_up_its_twin() {
+    let index = index();
+    let spec = |uid: &str, phase| {
+        let RecordView::Lease(mut record) = lease_record(uid, 1) else {
+            panic!("it is a lease");
+        };
+        record.spec.phase = phase;
+        record
+    };
+    let put = |version, record: LeaseRecord| {
+        let key = record_key(&record.spec.owner.uid);
+        put_record(&index, &key, version, RecordView::Lease(record));
+    };
+    let new = spec("new", LeasePhase::Pending);
+    let waits = || index.ending_twin(&new.spec).is_some();
+    let (key, lbs) = (Key::new("shop", "web"), &index.stores.lbs);
+    let mut over = lease();
+    over.times = Some(harvester_lb_ipam::dhcp::LeaseTimes {
+        renew_at: Micros(1),
+        rebind_at: Micros(2),
+        expires_at: Micros(3),
+    });
+    put(1, new.clone());
+    assert!(!waits(), "its own record");
+    // By the phase of the other one: whether it waits if the load balancer of that is gone, stays as it is, and asks for nothing.
+    let phases = [
+        (LeasePhase::Pending, [true, false, false]),
+        (LeasePhase::Bound(lease()), [true, false, false]),
+        (LeasePhase::Bound(over), [false, false, false]),
+        (LeasePhase::Releasing(lease()), [true, false, true]),
+        (LeasePhase::Releasing(over), [false, false, false]),
+        (LeasePhase::Released(ADDRESS), [false, false, false]),
+    ];
+    let mut version = 2;
+    for (phase, [if_gone, if_it_stays, if_it_ends]) in phases {
+        version += 4;
+        put(version, spec("old", phase));
+        assert_eq!(waits(), if_gone, "{phase:?}");
+        for (claim, expected) in [(Claim::Unchanged, if_it_stays), (Claim::None, if_it_ends)] {
+            version += 1;
+            let change = lbs.written(&key, Version(version), lb("old", claim));
+            due(&index).await;
+            index.lb_changed(&key, &change.unwrap());
+            assert_eq!(due(&index).await, ["new", "old"], "{phase:?}");
+            assert_eq!(waits(), expected, "{phase:?}");
+        }
+        lbs.forget(&key, Version(version + 1));
+    }
+    // One that was edited is that of a load balancer all the same.
+    let mut edited = spec("old", LeasePhase::Bound(lease()));
+    edited.spec.owner = Owner::new("shop", "edited", "old");
+    put(80, edited);
+    assert!(waits());
+    lbs.written(&key, Version(81), lb("old", Claim::None));
+    assert!(!waits());
+    lbs.forget(&key, Version(82));
+    // Of another interface, or with another hardware address, it is another client.
+    put(90, spec("old", LeasePhase::Releasing(lease())));
+    assert!(waits());
+    let mut other = new.spec.clone();
+    other.interface = "eth1".to_owned();
+    assert_eq!(index.ending_twin(&other), None);
+    other.interface = "eth0".to_owned();
+    other.hardware = HardwareAddress([2, 0, 0, 0, 0, 2]);
+    assert_eq!(index.ending_twin(&other), None);
+}
+
+#[tokio::test]
+async fn dhc_1_the_end_of_a_lease_wakes_its_twin() {
+    let other_hardware = HardwareAddress([2, 0, 0, 0, 0, 2]);
+    let spec = |phase, hardware| {
+        let RecordView::Lease(mut record) = lease_record("old", 1) else {
+            panic!("it is a lease");
+        };
+        record.spec.phase = phase;
+        record.spec.hardware = hardware;
+        record
+    };
+    let releasing = || LeasePhase::Releasing(lease());
+    for (before, after, wakes) in [
+        (releasing(), Some((LeasePhase::Pending, HARDWARE)), true),
+        (releasing(), Some((releasing(), other_hardware)), true),
+        (LeasePhase::Pending, None, true),
+        (
+            LeasePhase::Bound(lease()),
+            Some((releasing(), HARDWARE)),
+            false,
+        ),
+        (
+            LeasePhase::Pending,
+            Some((LeasePhase::Bound(lease()), HARDWARE)),
+            false,
+        ),
+    ] {
+        let index = index();
+        put_record(
+            &index,
+            &record_key(&Uid::new("new")),
+            1,
+            lease_record("new", 1),
+        );
+        let old = record_key(&Uid::new("old"));
+        put_record(&index, &old, 2, RecordView::Lease(spec(before, HARDWARE)));
+        for has_client in [false, true] {
+            due(&index).await;
+            if has_client {
+                let mut new = client("new");
+                new.view.lease = None;
+                index.views.set(new);
+            }
+            let version = if has_client { 5 } else { 3 };
+            if let Some((phase, hardware)) = &after {
+                let record = RecordView::Lease(spec(*phase, *hardware));
+                put_record(&index, &old, version, record);
+            } else {
+                let gone = index.stores.records.forget(&old, Version(version));
+                index.record_changed(&old, &gone.unwrap());
+            }
+            let due = due(&index).await.contains(&"new".to_owned());
+            assert_eq!(due, wakes && !has_client, "{before:?} {after:?}");
+            put_record(
+                &index,
+                &old,
+                version + 1,
+                RecordView::Lease(spec(before, HARDWARE)),
+            );
+        }
+    }
 }
 
 #[tokio::test]

@@ -386,9 +386,46 @@ async fn dhc_4_dhc_5_what_cannot_be_decoded_is_there_and_holds_what_it_had() {
         is_kube_vips: false,
         is_served: false,
         holder: holder.as_ref(),
+        ending_twin: None,
     };
     let confirmed = is_confirmed(&ctx, &owner(), &situation, Guard::Held(ADDRESS)).await;
     assert!(confirmed.unwrap());
+}
+
+/// A load balancer was deleted just before its client got a lease, and another one has the same hardware address.
+#[tokio::test]
+async fn dhc_1_who_waits_for_its_twin_is_due_when_that_is_gone() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_lb(&api, &ctx).await;
+    put_record(&api, &ctx, LeasePhase::Pending).await;
+    let twin = Owner::new("shop", "before", "u-before");
+    let mut before =
+        json!({"spec": ctx.index.record(&owner().uid).unwrap().lease().unwrap().to_api()});
+    before["metadata"]["name"] = "dhcp-u-before".into();
+    before["spec"]["owner"] = json!({"namespace": "shop", "name": "before", "uid": "u-before"});
+    api.put(&RECORD.replace(UID, "u-before"), stored(before, "r-2", 8));
+    let key = record_key(&twin.uid);
+    ctx.client.get_live::<IPAllocation>(&key).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(reconciled(&ctx).await, Requeue::Resync);
+    }
+    while ctx.index.due.depth() > 0 {
+        let key = ctx.index.due.next().await.unwrap();
+        ctx.index.due.done(&key, &Ok(Requeue::AwaitChange));
+    }
+    assert_eq!(reconcile(&ctx, &twin).await.unwrap(), Requeue::AwaitChange);
+    assert_eq!(ctx.index.record(&twin.uid), None);
+    assert_eq!(ctx.index.due.depth(), 1);
+    assert_eq!(ctx.index.due.next().await.unwrap().0, owner());
+    // It would start now, if its interface were there.
+    assert_eq!(reconciled(&ctx).await, Requeue::Backoff);
+    ctx.notices.written().await;
+    let events = api.events().into_iter().map(|it| it["reason"].clone());
+    assert_eq!(
+        events.collect::<Vec<_>>(),
+        ["LeaseWaits", "LeaseInterfaceDown"]
+    );
 }
 
 #[tokio::test]

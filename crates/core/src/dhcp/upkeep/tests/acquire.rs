@@ -25,6 +25,29 @@ fn dhc_1_from_the_record_to_a_lease() {
 }
 
 #[test]
+fn dhc_1_no_client_starts_before_its_twin_has_given_the_lease_back() {
+    let waits = |record, client| Case {
+        ending_twin: Some(Owner::new("shop", "web", "before")),
+        ..Case::of(Some(asks()), record, client)
+    };
+    // The record is there meanwhile, and a client that runs goes on.
+    let [pending, bound] = [LeasePhase::Pending, LeasePhase::Bound(lease(A))];
+    for (record, client, expected) in [
+        (None, None, Step::Create(Guard::AsSeen)),
+        (Some(pending), None, Step::AwaitTwin),
+        (Some(pending), Some(client(None)), Step::Rest),
+        (Some(bound), None, Step::Run(Guard::NotKubeVips)),
+    ] {
+        assert_eq!(waits(record, client).step(), expected, "{record:?}");
+    }
+    let gone = Case {
+        claim: None,
+        ..waits(Some(pending), None)
+    };
+    assert_eq!(gone.step(), Step::Delete(Guard::Gone));
+}
+
+#[test]
 fn dhc_1_an_invalid_annotation_begins_nothing_and_changes_nothing() {
     let invalid = || {
         Some(Claim::Lease {

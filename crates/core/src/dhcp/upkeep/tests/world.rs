@@ -315,10 +315,11 @@ impl World {
             is_kube_vips: self.served == Served::KubeVip,
             is_served: recorded.is_some_and(|lease| self.served == Served::Address(lease.address)),
             holder: None,
+            ending_twin: None,
         };
         let step = decide(&situation, NOW);
         let guard = match &step {
-            Step::Rest | Step::Decline(..) => return None,
+            Step::Rest | Step::AwaitTwin | Step::Decline(..) => return None,
             Step::Stop => Guard::None,
             Step::Create(guard)
             | Step::Run(guard)
@@ -334,7 +335,7 @@ impl World {
             return Some(("process", self.up_to_date()));
         }
         match step {
-            Step::Rest | Step::Decline(..) => return None,
+            Step::Rest | Step::AwaitTwin | Step::Decline(..) => return None,
             Step::Create(_) => {
                 let record = first(lb.as_ref().unwrap(), &interfaces(), None);
                 next.set_record(record.map(Arc::new));

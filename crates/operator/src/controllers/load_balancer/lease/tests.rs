@@ -1,7 +1,7 @@
 use super::*;
 
 use harvester_lb_api::IPAllocation;
-use harvester_lb_core::cached;
+use harvester_lb_core::{cached, spec};
 use harvester_lb_fixtures::{
     announced, load_balancer, owned_by, record as pool_record, service, stored, vm_spec, with,
 };
@@ -10,6 +10,8 @@ use harvester_lb_object::Version;
 use serde_json::{Value, json};
 
 use crate::controllers::load_balancer::announcement;
+use crate::controllers::load_balancer::group::with_names;
+use crate::controllers::load_balancer::observe::Stored;
 use crate::fake::{self, FakeApiServer};
 use crate::index::leader_state::LeaderState;
 
@@ -105,6 +107,36 @@ async fn alc_10_a_pool_s_address_that_only_the_api_server_knows_of_ends_no_servi
     let ended = end_lost(&ctx, &key, &lb.metadata, Some(&lb)).await;
     assert!(matches!(ended, Err(WriteError::Conflict(_))), "{ended:?}");
     assert!(server.get(SERVICE).is_some());
+}
+
+/// Its Service was shared, so that the API server admits the names of its ports; for the DHCP process the spec alone counts.
+#[tokio::test]
+async fn dhc_1_no_lease_is_waited_for_that_the_dhcp_process_does_not_ask_for() {
+    let (dhcp, pool) = (json!({"ipam": "dhcp"}), json!({"ipam": "pool"}));
+    for (mode, ipam, is_refused) in [
+        (Mode::Builtin, &dhcp, true),
+        (Mode::Builtin, &pool, false),
+        (Mode::KubeVip, &dhcp, false),
+    ] {
+        let server = FakeApiServer::default();
+        let ctx = fake::in_mode(server.client(), mode);
+        let key = Key::new("n", "a");
+        let mut spec = with(vm_spec("web"), ipam.clone());
+        spec["listeners"] = json!([{"name": "HTTP_80", "port": 80, "backendPort": 8080}]);
+        let lb = stored(load_balancer("n", "a", "u-a", &spec), "u-a", 5);
+        let lb: LoadBalancer = serde_json::from_value(lb).unwrap();
+        let mut shared = stored(service(&owned_by("n", "a", "u-a"), A), "u-service", 6);
+        shared["spec"]["ports"] =
+            json!([{"name": "80-tcp", "port": 80, "protocol": "TCP", "targetPort": 8080}]);
+        let shared = cached::service(Ok(serde_json::from_value(shared).unwrap())).unwrap();
+        ctx.index.stores.services.written(&key, Version(6), shared);
+        let checked = spec::check(&lb).unwrap();
+        let name = checked.vm.as_ref().and_then(|vm| vm.unusable_name.clone());
+        let observed = Stored::of(&ctx, &key);
+        let objects = observed.objects(&key);
+        let named = with_names(&ctx, &lb, &objects, checked, name.unwrap());
+        assert_eq!(named.is_err(), is_refused, "{mode:?} {ipam}");
+    }
 }
 
 #[tokio::test]
