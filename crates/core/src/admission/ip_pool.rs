@@ -325,7 +325,7 @@ fn warnings(
     let without_effect = outside(ranges, excluded).into_iter();
     let without_effect = without_effect.chain(still_held(name, ranges, facts));
     let all = used.chain(without_effect).chain(empty);
-    all.take(Warning::MOST).collect()
+    Warning::most(all)
 }
 
 /// The warning that exclusions lie outside of the ranges, which changes nothing (EXC-1).

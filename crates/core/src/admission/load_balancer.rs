@@ -142,7 +142,8 @@ pub(super) fn validate(
             .new_object()
             .ok()
             .filter(|lb| is_any_ignored_added(change, lb));
-        return Ok(added.map_or_else(Vec::new, |lb| annotation_warnings(lb, facts)));
+        let warnings = added.map(|lb| annotation_warnings(lb, facts));
+        return Ok(Warning::most(warnings.into_iter().flatten()));
     }
     let object = format!("LoadBalancer {}", request.key());
     let lb = change.new_object();
@@ -168,13 +169,12 @@ pub(super) fn validate(
         .filter(|v| v.severity(Consumer::Admission) == Severity::Warn);
     let warnings = warned.map(Warning::new);
     let shared = shared_address::warnings(request, lb, facts)?;
-    Ok(warnings
+    let warnings = warnings
         .chain(requested_warning(request, lb, facts))
         .chain(shared)
         .chain(annotation_warnings(lb, facts))
-        .chain(listener_warnings(lb))
-        .take(Warning::MOST)
-        .collect())
+        .chain(listener_warnings(lb));
+    Ok(Warning::most(warnings))
 }
 
 /// Whether an update adds an annotation of kube-vip that means nothing here (KVA-1).

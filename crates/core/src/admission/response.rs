@@ -95,6 +95,11 @@ impl Warning {
         Self(text)
     }
 
+    /// The first [`Self::MOST`] of these.
+    pub(super) fn most(all: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        all.into_iter().take(Self::MOST).collect()
+    }
+
     /// Its text.
     pub fn as_str(&self) -> &str {
         &self.0

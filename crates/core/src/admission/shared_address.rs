@@ -192,7 +192,7 @@ fn contested_ports(
             "spec.listeners[{index}].port is {protocol} {port}, which load balancer {holder} has on the same address: the one that does not get it serves none of its ports"
         ))
     });
-    told.take(Warning::MOST).collect()
+    Warning::most(told)
 }
 
 /// The ports of a load balancer of VM type, each with the index of its listener. Those of cluster type are up to the guest (SHR-8).

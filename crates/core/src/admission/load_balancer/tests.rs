@@ -405,6 +405,11 @@ fn kva_2_annotations_that_kube_vip_does_not_get_are_warned_about() {
         let update = review_of("UPDATE", &with(after), &with(before));
         assert_eq!(warnings(&update, &world).len(), count);
     }
+    // However many there are, as a response has no more warnings.
+    let many = (0..20).map(|i| (format!("kube-vip.io/other-{i}"), json!("true")));
+    let many = Value::Object(many.collect());
+    let update = review_of("UPDATE", &with(many), &with(json!({})));
+    assert_eq!(warnings(&update, &world).len(), Warning::MOST);
     // Also of one that is older than a rule, whose spec would be refused.
     let older = json!({"listeners": [tcp(8080, 80), tcp(8080, 80)]});
     let mut after = lb(&older);
