@@ -74,7 +74,7 @@ impl CachedResource<Index> for IPAllocation {
             Some(view) => Self::store(index).written(key, stamp, view),
             None => Self::store(index).forget(key, stamp.version),
         }?;
-        index.record_updated(key);
+        index.record_written(key, &change);
         Some(change)
     }
 

@@ -2,7 +2,7 @@
 //! and of the addresses that pools hold. Changes go in, load balancers whose lease is due come out. No client; never waits.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -24,6 +24,7 @@ use crate::dhcp::index::recorded::Recorded;
 use crate::dhcp::index::withdrawn::Withdrawn;
 use crate::dhcp::views::Views;
 
+mod record_changes;
 mod recorded;
 mod twins;
 mod withdrawn;
@@ -259,11 +260,11 @@ impl Index {
         withdrawn.has_any(address, Instant::now())
     }
 
-    fn queue_all_with(&self, address: Ipv4Addr) {
-        let recorded: Vec<Owner> = self.stores.recorded.read().with(address).collect();
-        for owner in recorded.into_iter().chain(self.views.holders(address)) {
-            self.queue(owner);
-        }
+    /// The load balancers that have an address by their records or clients; more than one only if servers are at fault.
+    fn all_with(&self, address: Ipv4Addr) -> Vec<Owner> {
+        let mut all: Vec<Owner> = self.stores.recorded.read().with(address).collect();
+        all.extend(self.views.holders(address));
+        all
     }
 
     /// A load balancer has changed.
@@ -312,61 +313,10 @@ impl Index {
         }
         // Another load balancer may wait until it does not show the address any more (DHC-4).
         for service in [old, new].into_iter().flatten() {
-            for address in &service.shown {
-                self.queue_all_with(*address);
+            for owner in service.shown.iter().flat_map(|it| self.all_with(*it)) {
+                self.queue(owner);
             }
         }
-    }
-
-    /// An IPAllocation has changed.
-    pub fn record_changed(&self, key: &Key, change: &Change<RecordView>) {
-        self.record_updated(key);
-        let (old, new) = match change {
-            Change::Applied { old, new } => (old.as_ref(), Some(new)),
-            Change::Deleted { old, .. } => (Some(old), None),
-        };
-        for record in [old, new].into_iter().flatten() {
-            match &**record {
-                RecordView::Lease(record) => {
-                    self.queue(record.spec.owner.clone());
-                    if let Some(lease) = record.spec.phase.lease() {
-                        self.queue_all_with(lease.address);
-                    }
-                }
-                RecordView::UnreadableLease(_) => {}
-                RecordView::HeldByPool => {
-                    if let Some(IpAddr::V4(address)) = addr::parse_record_name(&key.name) {
-                        self.queue_all_with(address);
-                    }
-                }
-            }
-        }
-        if let Some(old) = old.and_then(|old| old.lease())
-            && old.is_over(new.and_then(|new| new.lease()))
-        {
-            self.queue_twins(old);
-        }
-        // A record that cannot be read names no owner, and one that was edited may name another one; when it is right again, or is
-        // gone, its load balancer is due; of one that is gone itself the client may be left.
-        let owner = |it: Option<&Arc<RecordView>>| it.and_then(|it| it.owner().cloned());
-        let may_be_wrong = old.is_some_and(|old| matches!(**old, RecordView::UnreadableLease(_)))
-            || owner(old).is_some_and(|old| Some(old) != owner(new));
-        if may_be_wrong
-            && let Some(uid) = record::owner_of(&key.name)
-            && let Some(lb) = self.lb_of_uid(&uid).or_else(|| self.views.owner(&uid))
-        {
-            self.queue(lb);
-        }
-    }
-
-    /// Keeps what the records say. It reads the store under its lock, since of two changes the later one may come first.
-    pub fn record_updated(&self, key: &Key) {
-        let Some(uid) = record::owner_of(&key.name) else {
-            return;
-        };
-        let mut recorded = self.stores.recorded.write();
-        let stored = self.stores.records.get(key);
-        recorded.set(&uid, stored.as_deref().and_then(RecordView::lease));
     }
 
     /// Whether the record of a load balancer, or `None`: any, names an interface.

@@ -283,10 +283,6 @@ async fn write(ctx: &Context, record: &LeaseRecord, spec: &LeaseSpec) -> Result<
         .await;
     ctx.metrics.wrote("update", written.as_ref().err());
     written?;
-    // The watch brings nothing new of a write of this process.
-    if record.spec.is_over(Some(spec)) {
-        ctx.index.queue_twins(&record.spec);
-    }
     let before = record.spec.phase.lease().map(|lease| lease.address);
     if let LeasePhase::Bound(lease) = &spec.phase
         && before != Some(lease.address)
@@ -349,10 +345,9 @@ async fn delete(ctx: &Context, record: &LeaseRecord) -> Result<(), WriteError> {
     } else {
         store.forget(&key, record.version)
     };
-    if change.is_some() {
-        ctx.index.record_updated(&key);
+    if let Some(change) = change {
+        ctx.index.record_written(&key, &change);
     }
-    ctx.index.queue_twins(&record.spec);
     let uid = &record.spec.owner.uid;
     ctx.notices.solved(uid, &[events::LEASE_WAITS]);
     Ok(())

@@ -47,7 +47,7 @@ impl Index {
     }
 
     /// What this record said is over: those are due that may have waited for that, and have no client yet.
-    pub fn queue_twins(&self, spec: &LeaseSpec) {
+    pub(super) fn queue_twins(&self, spec: &LeaseSpec) {
         for owner in self.twins(spec) {
             let record = self.record(&owner.uid);
             let spec = record.as_deref().and_then(RecordView::lease);

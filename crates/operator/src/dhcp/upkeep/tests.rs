@@ -392,6 +392,53 @@ async fn dhc_4_dhc_5_what_cannot_be_decoded_is_there_and_holds_what_it_had() {
     assert!(confirmed.unwrap());
 }
 
+/// The watch does not bring what this process has written.
+#[tokio::test]
+async fn dhc_5_a_write_of_this_process_makes_others_with_the_address_due() {
+    let api = FakeApiServer::default();
+    let ctx = context(&api, Mode::Builtin);
+    put_record(&api, &ctx, LeasePhase::Bound(lease(later()))).await;
+    let record = api.get(RECORD).unwrap();
+    let due = || async {
+        let mut all = Vec::new();
+        while ctx.index.due.depth() > 0 {
+            let key = ctx.index.due.next().await.unwrap();
+            ctx.index.due.done(&key, &Ok(Requeue::AwaitChange));
+            all.push(key.0);
+        }
+        all
+    };
+    due().await;
+    let other = Owner::new("shop", "other", "u-other");
+    let mut leased = json!({"metadata": {"name": "dhcp-u-other"}, "spec": record["spec"]});
+    leased["spec"]["owner"] = json!({"namespace": "shop", "name": "other", "uid": "u-other"});
+    let leased: IPAllocation = serde_json::from_value(leased).unwrap();
+    let key = record_key(&other.uid);
+    let created = ctx.client.create(&key, &leased).await.unwrap();
+    assert_eq!(due().await, [owner()]);
+    // So does what changes of its own record, but not itself.
+    ctx.client
+        .patch::<IPAllocation>(
+            &record_key(&owner().uid),
+            &ObjectMeta {
+                resource_version: record["metadata"]["resourceVersion"]
+                    .as_str()
+                    .map(Into::into),
+                ..ObjectMeta::default()
+            },
+            json!({"spec": {"boundAt": "2026-01-01T00:00:00.000000Z"}}),
+        )
+        .await
+        .unwrap();
+    assert_eq!(due().await, std::slice::from_ref(&other));
+    let stored = ctx.index.record(&other.uid).unwrap();
+    let RecordView::Lease(stored) = &*stored else {
+        panic!("it is a lease: {created:?}");
+    };
+    delete(&ctx, stored).await.unwrap();
+    assert_eq!(due().await, [owner()]);
+}
+
 /// A load balancer was deleted just before its client got a lease, and another one has the same hardware address.
 #[tokio::test]
 async fn dhc_1_who_waits_for_its_twin_is_due_when_that_is_gone() {
