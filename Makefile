@@ -52,11 +52,14 @@ test-before: plane tools ## Run the test of the version before beside this one: 
 	@HLB_OPERATOR_BEFORE=$$(e2e/before.sh target/before $(BEFORE)) && export HLB_OPERATOR_BEFORE && \
 	$(CARGO) run --quiet --locked --package xtask -- test ipa_9_the_version_before_leads_in_turn
 
-# `make test` runs each of these binaries on one of the two kinds of CRDs (API-1).
-test-crds: plane tools ## Run the tests of leases and of traffic on the other CRDs, ours or Harvester's, than `make test` does
+# `make test` runs each of these tests on one of the two kinds of CRDs (API-1).
+test-crds: plane tools ## Run the tests of leases, traffic, kills, late writes, warnings on the other CRDs, ours or Harvester's, than `make test` does
 	@$(CARGO) test --quiet --workspace --locked --no-run
 	@HLB_DEFINITIONS=own $(CARGO) test --quiet --workspace --locked --test dhcp
 	@HLB_DEFINITIONS=harvester $(CARGO) test --quiet --workspace --locked --test dhcp-faults --test traffic
+	@for some in killed_amid _late_ annotations_are_judged are_warned_about; do \
+		HLB_DEFINITIONS=harvester $(CARGO) run --quiet --locked --package xtask -- test $$some || exit 1; \
+	done
 
 # Continues where the last call stopped; crates/xtask/src/soak defines the parts.
 soak: plane tools ## Run the long forms of the tests, for hours, in pieces: PARTS="crash leaders" FOR=20m; NEW=1 starts over

@@ -1,5 +1,7 @@
 //! The definitions of LoadBalancer and IPPool in a test cluster, ours or Harvester's (API-1). That of IPAllocation is always ours.
 
+pub mod whose;
+
 use anyhow::ensure;
 use harvester_lb_api::{IPPool, LoadBalancer};
 use harvester_lb_fixtures::{cluster_spec, harvester, with};

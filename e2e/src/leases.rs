@@ -1,6 +1,5 @@
 //! Shared by the tests of DHCP leases: the DHCP process, records of leases, lease files of the servers.
 
-pub mod definitions;
 pub mod filter;
 pub mod host;
 pub mod operator;

@@ -11,6 +11,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::OnceCell;
 
+use crate::definitions::whose::Whose;
 use crate::world::World;
 
 /// The body of a test: the shared world in, the result out.
@@ -138,9 +139,11 @@ pub fn audited_cluster_options() -> TestClusterOptions {
     }
 }
 
-/// Runs tests one by one in a bare world: those that start operators themselves, which share the one Lease.
-pub fn run_in_turn(options: TestClusterOptions, tests: Vec<Test>) -> ExitCode {
-    run(options, &[], 1, |_| Box::pin(async { Ok(()) }), tests)
+/// Runs tests one by one in a world that has only definitions, ours unless others are chosen: tests that start operators themselves, which
+/// share the one Lease.
+pub fn run_in_turn(options: TestClusterOptions, programs: &[&str], tests: Vec<Test>) -> ExitCode {
+    let set_up = |world: Arc<World>| Box::pin(async move { Whose::Own.apply(&world).await }) as _;
+    run(options, programs, 1, set_up, tests)
 }
 
 fn trial(test: Test, phase: usize, runtime: &Arc<Runtime>, shared: &Arc<Shared>) -> Trial {

@@ -300,6 +300,8 @@ fn of_the_host(pod: &Value, is_dhcp: bool) -> anyhow::Result<()> {
         if is_dhcp {
             ensure!(*added == json!(["NET_RAW"]), "{container}");
             ensure!(context["runAsUser"] == 0, "{container}");
+            let seccomp = &context["seccompProfile"]["type"];
+            ensure!(*seccomp == "RuntimeDefault", "{container}");
             // It has no port on the interfaces of the host.
             ensure!(container["ports"].is_null(), "{container}");
             let env = container["env"].as_array().into_iter().flatten();

@@ -58,5 +58,5 @@ fn main() -> ExitCode {
         run_3_a_restored_etcd_is_noticed,
         api_1_harvester_s_definitions_come_back_under_load,
     ];
-    run_in_turn(options, [tests, faults::all()].concat())
+    run_in_turn(options, &[], [tests, faults::all()].concat())
 }

@@ -13,7 +13,7 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use harvester_lb_e2e::leases::definitions::Whose;
+use harvester_lb_e2e::definitions::whose::Whose;
 use harvester_lb_e2e::{World, audited_cluster_options, run, tests};
 
 mod away;

@@ -103,5 +103,5 @@ fn main() -> ExitCode {
         apiserver_args: vec![ROUTING.to_owned()],
         ..audited_cluster_options()
     };
-    run_in_turn(options, [tests, interleavings::all()].concat())
+    run_in_turn(options, &[], [tests, interleavings::all()].concat())
 }

@@ -11,7 +11,7 @@
 
 use std::process::ExitCode;
 
-use harvester_lb_e2e::leases::definitions::Whose;
+use harvester_lb_e2e::definitions::whose::Whose;
 use harvester_lb_e2e::run;
 use harvester_lb_testkit::TestClusterOptions;
 

@@ -10,7 +10,7 @@
 use std::process::ExitCode;
 
 use harvester_lb_e2e::webhook::ROUTING;
-use harvester_lb_e2e::{run, tests};
+use harvester_lb_e2e::{run_in_turn, tests};
 use harvester_lb_testkit::TestClusterOptions;
 
 mod additions;
@@ -118,11 +118,5 @@ fn main() -> ExitCode {
         apiserver_args: vec![ROUTING.to_owned()],
         ..TestClusterOptions::default()
     };
-    run(
-        options,
-        &["prometheus"],
-        1,
-        |_| Box::pin(async { Ok(()) }),
-        tests,
-    )
+    run_in_turn(options, &["prometheus"], tests)
 }

@@ -20,8 +20,8 @@ use crate::sharing::telling;
 use crate::status;
 use crate::validation;
 
-/// Load balancers that the warning about a deletion names.
-const NAMED: usize = 5;
+/// Room for the number of those that the warnings about a deletion do not name, in bytes.
+const ROOM_FOR_REST: usize = " and at least 1000000 more".len();
 
 /// The warnings about a new or changed load balancer, of which no violation is known.
 ///
@@ -67,21 +67,39 @@ pub(super) fn deletion(
     if names.is_empty() {
         return Ok(Vec::new());
     }
-    let shown = names[..names.len().min(NAMED)].join(", ");
-    let rest = match (
-        names.len() - names.len().min(NAMED),
-        neighbours.is_complete(),
-    ) {
+    let subject = format!(
+        "LoadBalancer {}: those that share its address keep it: ",
+        request.key()
+    );
+    Ok(naming(&subject, &names, neighbours.is_complete()))
+}
+
+/// Warnings that name all of these after the subject, as far as they have room. `is_all`: whether there are no others.
+fn naming(subject: &str, names: &[&str], is_all: bool) -> Vec<Warning> {
+    let mut texts: Vec<String> = Vec::new();
+    let mut named = 0;
+    let has_room = |text: &String, name: &str| {
+        text.len() + ", ".len() + name.len() + ROOM_FOR_REST <= Warning::LIMIT
+    };
+    for name in names {
+        let number = texts.len();
+        match texts.last_mut().filter(|text| has_room(text, name)) {
+            Some(text) => text.extend([", ", name]),
+            None if number < Warning::MOST => texts.push(format!("{subject}{name}")),
+            None => break,
+        }
+        named += 1;
+    }
+    let rest = match (names.len() - named, is_all) {
         (0, true) => String::new(),
         (0, false) => " and maybe more".to_owned(),
         (more, true) => format!(" and {more} more"),
         (more, false) => format!(" and at least {more} more"),
     };
-    let text = format!(
-        "LoadBalancer {}: those that share its address keep it: {shown}{rest}",
-        request.key()
-    );
-    Ok(vec![Warning::new(&text)])
+    if let Some(text) = texts.last_mut() {
+        text.push_str(&rest);
+    }
+    texts.iter().map(Warning::new).collect()
 }
 
 /// The load balancers of the namespace; `None` if they cannot be read.

@@ -429,6 +429,7 @@ fn shr_9_the_deletion_of_a_primary_names_who_keeps_its_address() {
     };
     let prefix = "LoadBalancer shop/web: those that share its address keep it: ";
     let five = "lb0, lb1, lb2, lb3, lb4";
+    let twelve = "lb0, lb1, lb10, lb11, lb2, lb3, lb4, lb5, lb6, lb7, lb8, lb9".to_owned();
     let waits = lb("waits", Some("web"), &vm_spec("web"));
     let left = shared(lb("left", None, &vm_spec("web")), "Secondary");
     let primary = shared(lb("p", Some("web"), &vm_spec("web")), "Primary");
@@ -439,8 +440,7 @@ fn shr_9_the_deletion_of_a_primary_names_who_keeps_its_address() {
         (named(2), true, Some("lb0, lb1".to_owned())),
         (named(2), false, Some("lb0, lb1 and maybe more".to_owned())),
         (named(5), true, Some(five.to_owned())),
-        (named(8), true, Some(format!("{five} and 3 more"))),
-        (named(8), false, Some(format!("{five} and at least 3 more"))),
+        (named(12), true, Some(twelve)),
         // Those that ask for it and do not have it keep nothing.
         (vec![waits, left, primary], true, None),
         (
@@ -481,16 +481,41 @@ fn shr_9_a_deletion_is_never_refused() {
             assert_eq!(validate(&request, &world), Ok(Vec::new()));
         }
     }
-    // Long names are cut, and the text still says what it is about.
-    let long = |number: usize| format!("{number}{}", "x".repeat(62));
-    let all: Vec<Value> = (0..9)
-        .map(|n| sharing(&long(n), "web", &vm_spec("web")))
-        .collect();
-    world.neighbours(&all, true);
-    let found = warnings(&review_of("DELETE", &Value::Null, &web), &world);
-    assert_eq!(found.len(), 1);
-    assert!(
-        found[0].starts_with("LoadBalancer shop/web: those that share its address keep it: 0x")
-    );
-    assert!(found[0].len() <= Warning::LIMIT);
+}
+
+#[test]
+fn shr_9_all_of_many_are_named_as_far_as_there_is_room() {
+    let web = lb("web", None, &vm_spec("web"));
+    let request = review_of("DELETE", &Value::Null, &web);
+    let told = |names: &[String], is_complete| {
+        let all: Vec<Value> = names
+            .iter()
+            .map(|name| sharing(name, "web", &vm_spec("web")))
+            .collect();
+        let mut world = World::default();
+        world.neighbours(&all, is_complete);
+        let found = warnings(&request, &world);
+        assert!(
+            found.iter().all(|it| it.len() <= Warning::LIMIT),
+            "{found:?}"
+        );
+        found
+    };
+    let prefix = "LoadBalancer shop/web: those that share its address keep it: ";
+    for (count, length, is_complete, warned, named, rest) in [
+        (60, 4, true, 3, 60, ""),
+        (60, 4, false, 3, 60, " and maybe more"),
+        (12, 63, true, 6, 12, ""),
+        (500, 5, true, 8, 192, " and 308 more"),
+        (40, 63, false, 8, 16, " and at least 24 more"),
+    ] {
+        let names: Vec<String> = (0..count).map(|i| format!("{i:0>length$}")).collect();
+        let found = told(&names, is_complete);
+        assert_eq!(found.len(), warned, "{found:?}");
+        let lists = found.iter().map(|it| it.strip_prefix(prefix).unwrap());
+        let all = lists.collect::<Vec<_>>().join(", ");
+        let all = all.strip_suffix(rest).unwrap();
+        let all: Vec<&str> = all.split(", ").collect();
+        assert_eq!(all, names[..named], "{count} of {length}");
+    }
 }

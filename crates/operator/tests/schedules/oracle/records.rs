@@ -152,11 +152,17 @@ impl Oracle {
                 "{address} of {group} is taken from {owner}, which lives and shares it"
             );
             let next = self.lbs.get(&after.owner);
+            // While the request is on its way, it may leave: what it has got is released then.
+            let shared = |seen: Seen| {
+                let mut known = self.history.known(Kind::Lb, &after.owner, &seen.at_sending);
+                known.any(|lb| lb.is_some_and(|lb| Lb::read(lb).names(&after.of())))
+            };
             must!(
                 "SHR-5",
                 next.is_none_or(|lb| lb.uid != after.uid
                     || after.of() == after.owner
-                    || lb.names(&after.of())),
+                    || lb.names(&after.of())
+                    || event.seen.is_some_and(shared)),
                 "{address} of {} is handed over to {}, which does not share it",
                 after.of(),
                 after.owner
