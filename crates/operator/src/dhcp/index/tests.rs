@@ -6,7 +6,7 @@ use harvester_lb_core::dhcp::claim::Claim;
 use harvester_lb_core::dhcp::record::{LeasePhase, LeaseSpec};
 use harvester_lb_core::dhcp::upkeep::ClientView;
 use harvester_lb_fixtures as fixtures;
-use harvester_lb_ipam::dhcp::{HardwareAddress, Lease, StateName};
+use harvester_lb_ipam::dhcp::{HardwareAddress, Lease, LeaseTimes, StateName};
 use harvester_lb_object::Version;
 
 use super::*;
@@ -62,6 +62,17 @@ fn lease() -> Lease {
         mask: None,
         router: None,
         times: None,
+    }
+}
+
+fn expired() -> Lease {
+    Lease {
+        times: Some(LeaseTimes {
+            renew_at: Micros(1),
+            rebind_at: Micros(2),
+            expires_at: Micros(3),
+        }),
+        ..lease()
     }
 }
 
@@ -208,13 +219,13 @@ async fn dhc_5_of_two_leases_of_one_address_the_one_that_was_recorded_first_keep
         ("shop/b false".to_owned(), String::new())
     );
     // One that has expired is nobody's any more.
-    let mut over = lease();
-    over.times = Some(harvester_lb_ipam::dhcp::LeaseTimes {
-        renew_at: Micros(1),
-        rebind_at: Micros(2),
-        expires_at: Micros(3),
-    });
-    put(6, "b", LeasePhase::Bound(over), Some(Micros(20)), HARDWARE);
+    put(
+        6,
+        "b",
+        LeasePhase::Bound(expired()),
+        Some(Micros(20)),
+        HARDWARE,
+    );
     assert_eq!(
         (holder("a"), holder("b")),
         (String::new(), "shop/a false".to_owned())
@@ -238,21 +249,15 @@ async fn dhc_1_a_lease_that_is_about_to_end_holds_up_its_twin() {
     let new = spec("new", LeasePhase::Pending);
     let waits = || index.ending_twin(&new.spec).is_some();
     let (key, lbs) = (Key::new("shop", "web"), &index.stores.lbs);
-    let mut over = lease();
-    over.times = Some(harvester_lb_ipam::dhcp::LeaseTimes {
-        renew_at: Micros(1),
-        rebind_at: Micros(2),
-        expires_at: Micros(3),
-    });
     put(1, new.clone());
     assert!(!waits(), "its own record");
     // By the phase of the other one: whether it waits if the load balancer of that is gone, stays as it is, and asks for nothing.
     let phases = [
         (LeasePhase::Pending, [true, false, false]),
         (LeasePhase::Bound(lease()), [true, false, false]),
-        (LeasePhase::Bound(over), [false, false, false]),
+        (LeasePhase::Bound(expired()), [false, false, false]),
         (LeasePhase::Releasing(lease()), [true, false, true]),
-        (LeasePhase::Releasing(over), [false, false, false]),
+        (LeasePhase::Releasing(expired()), [false, false, false]),
         (LeasePhase::Released(ADDRESS), [false, false, false]),
     ];
     let mut version = 2;

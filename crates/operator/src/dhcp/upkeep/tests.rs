@@ -117,6 +117,17 @@ async fn put_record(api: &FakeApiServer, ctx: &Context, phase: LeasePhase) {
     api.reads();
 }
 
+/// The load balancers whose lease is due; none is afterwards.
+async fn due(ctx: &Context) -> Vec<Owner> {
+    let mut all = Vec::new();
+    while ctx.index.due.depth() > 0 {
+        let key = ctx.index.due.next().await.unwrap();
+        ctx.index.due.done(&key, &Ok(Requeue::AwaitChange));
+        all.push(key.0);
+    }
+    all
+}
+
 async fn reconciled(ctx: &Context) -> Requeue {
     reconcile(ctx, &owner()).await.unwrap()
 }
@@ -399,23 +410,14 @@ async fn dhc_5_a_write_of_this_process_makes_others_with_the_address_due() {
     let ctx = context(&api, Mode::Builtin);
     put_record(&api, &ctx, LeasePhase::Bound(lease(later()))).await;
     let record = api.get(RECORD).unwrap();
-    let due = || async {
-        let mut all = Vec::new();
-        while ctx.index.due.depth() > 0 {
-            let key = ctx.index.due.next().await.unwrap();
-            ctx.index.due.done(&key, &Ok(Requeue::AwaitChange));
-            all.push(key.0);
-        }
-        all
-    };
-    due().await;
+    due(&ctx).await;
     let other = Owner::new("shop", "other", "u-other");
     let mut leased = json!({"metadata": {"name": "dhcp-u-other"}, "spec": record["spec"]});
     leased["spec"]["owner"] = json!({"namespace": "shop", "name": "other", "uid": "u-other"});
     let leased: IPAllocation = serde_json::from_value(leased).unwrap();
     let key = record_key(&other.uid);
     let created = ctx.client.create(&key, &leased).await.unwrap();
-    assert_eq!(due().await, [owner()]);
+    assert_eq!(due(&ctx).await, [owner()]);
     // So does what changes of its own record, but not itself.
     ctx.client
         .patch::<IPAllocation>(
@@ -430,13 +432,13 @@ async fn dhc_5_a_write_of_this_process_makes_others_with_the_address_due() {
         )
         .await
         .unwrap();
-    assert_eq!(due().await, std::slice::from_ref(&other));
+    assert_eq!(due(&ctx).await, std::slice::from_ref(&other));
     let stored = ctx.index.record(&other.uid).unwrap();
     let RecordView::Lease(stored) = &*stored else {
         panic!("it is a lease: {created:?}");
     };
     delete(&ctx, stored).await.unwrap();
-    assert_eq!(due().await, [owner()]);
+    assert_eq!(due(&ctx).await, [owner()]);
 }
 
 /// A load balancer was deleted just before its client got a lease, and another one has the same hardware address.
@@ -457,14 +459,10 @@ async fn dhc_1_who_waits_for_its_twin_is_due_when_that_is_gone() {
     for _ in 0..2 {
         assert_eq!(reconciled(&ctx).await, Requeue::Resync);
     }
-    while ctx.index.due.depth() > 0 {
-        let key = ctx.index.due.next().await.unwrap();
-        ctx.index.due.done(&key, &Ok(Requeue::AwaitChange));
-    }
+    due(&ctx).await;
     assert_eq!(reconcile(&ctx, &twin).await.unwrap(), Requeue::AwaitChange);
     assert_eq!(ctx.index.record(&twin.uid), None);
-    assert_eq!(ctx.index.due.depth(), 1);
-    assert_eq!(ctx.index.due.next().await.unwrap().0, owner());
+    assert_eq!(due(&ctx).await, [owner()]);
     // It would start now, if its interface were there.
     assert_eq!(reconciled(&ctx).await, Requeue::Backoff);
     ctx.notices.written().await;
