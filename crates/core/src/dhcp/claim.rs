@@ -39,6 +39,20 @@ pub enum Claim {
     },
 }
 
+impl Claim {
+    /// Whether what the load balancer has stays as it is: a spec that is refused changes nothing about a lease that exists (ALC-10).
+    pub const fn stays(&self) -> bool {
+        matches!(
+            self,
+            Self::Unchanged
+                | Self::Lease {
+                    hardware: Err(_),
+                    ..
+                }
+        )
+    }
+}
+
 /// Whether the address of a load balancer is a lease (DHC-1), provided that the mode is `builtin`.
 pub fn asks_for_lease(spec: &LoadBalancerSpec) -> bool {
     spec.workload() == WorkloadType::Vm && spec.address_source() == Ipam::Dhcp

@@ -136,11 +136,13 @@ impl LeaseSpec {
 
     /// Whether the lease that its client has, or may have, is over for this client once the record becomes `next`, or is gone.
     pub fn is_over(&self, next: Option<&Self>) -> bool {
-        let client = |spec: &Self| (spec.hardware, spec.interface.clone());
         let has_lease = |spec: &Self| spec.phase.lease().is_some();
-        next.is_none_or(|next| {
-            client(self) != client(next) || (has_lease(self) && !has_lease(next))
-        })
+        next.is_none_or(|next| !self.is_twin(next) || (has_lease(self) && !has_lease(next)))
+    }
+
+    /// Whether the clients of the two have the same hardware address on the same interface.
+    pub fn is_twin(&self, other: &Self) -> bool {
+        self.hardware == other.hardware && self.interface == other.interface
     }
 
     /// The name of the record.

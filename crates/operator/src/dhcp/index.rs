@@ -222,8 +222,7 @@ impl Index {
         let first = records
             .filter_map(|record| {
                 let spec = record.lease()?;
-                let is_twin = (spec.hardware, &spec.interface) == (own.hardware, &own.interface);
-                Some((since(spec)?, spec.owner.clone(), is_twin))
+                Some((since(spec)?, spec.owner.clone(), spec.is_twin(own)))
             })
             .filter(|(_, lb, _)| lb.uid != *uid)
             .min_by(|(a, ..), (b, ..)| a.cmp(b));

@@ -1,7 +1,6 @@
 //! Records whose clients have the same hardware address on the same interface, as the annotations of their load balancers say (DHC-1). Owns
 //! which of them is about to give its lease back, and who may wait for that.
 
-use harvester_lb_core::dhcp::claim::Claim;
 use harvester_lb_core::dhcp::record::{LeasePhase, LeaseSpec};
 use harvester_lb_ipam::{Owner, Uid};
 
@@ -38,11 +37,9 @@ impl Index {
 
     /// Whether what a load balancer has stays as it is (ALC-10): nobody can tell how long.
     fn stays(&self, owner: &Owner) -> bool {
-        match self.lb(owner).map(|lb| lb.claim.clone()) {
+        match self.lb(owner) {
             None => !self.is_gone(owner),
-            Some(Claim::Unchanged) => true,
-            Some(Claim::Lease { hardware, .. }) => hardware.is_err(),
-            Some(Claim::None) => false,
+            Some(lb) => lb.claim.stays(),
         }
     }
 

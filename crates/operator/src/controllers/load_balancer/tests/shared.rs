@@ -90,6 +90,24 @@ async fn shr_3_the_slice_of_a_member_is_read_live_once_in_a_term() {
     assert_eq!(server.reads(), [SLICE]);
 }
 
+/// The EndpointSlice of `a` is one of the Service of `g`, which the one of this uid owned by an old copy, and another one owns now.
+pub(super) fn has_slice_of_group(ctx: &Context, server: &FakeApiServer, known: &str, now: &str) {
+    serves(ctx, server);
+    ctx.index.stores.services.forget(&key(), Version(99));
+    let mut slice = server.get(SLICE).unwrap();
+    slice["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = "g".into();
+    slice["metadata"]["resourceVersion"] = "9".into();
+    server.put(SLICE, slice.clone());
+    let slices = &ctx.index.stores.slices;
+    slices.written(&key(), Version(9), object::<EndpointSlice>(slice));
+    let known = cached::service(Ok(object(service_of_group(known)))).unwrap();
+    let group = Key::new("n", "g");
+    ctx.index.stores.services.written(&group, Version(6), known);
+    let mut now = service_of_group(now);
+    now["metadata"]["resourceVersion"] = "7".into();
+    server.put(GROUP, now);
+}
+
 /// The EndpointSlice names a port of the group that another load balancer may have by now.
 #[tokio::test]
 async fn shr_7_the_slice_of_one_that_has_left_with_a_refused_spec_goes() {
@@ -101,20 +119,7 @@ async fn shr_7_the_slice_of_one_that_has_left_with_a_refused_spec_goes() {
         lb["status"] = json!({});
         server.put(LB, lb.clone());
         let ctx = leader(&server, pool(&json!({})), &lb);
-        serves(&ctx, &server);
-        ctx.index.stores.services.forget(&key(), Version(99));
-        let mut slice = server.get(SLICE).unwrap();
-        slice["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = "g".into();
-        slice["metadata"]["resourceVersion"] = "9".into();
-        server.put(SLICE, slice.clone());
-        let slices = &ctx.index.stores.slices;
-        slices.written(&key(), Version(9), object::<EndpointSlice>(slice));
-        let known = cached::service(Ok(object(service_of_group("u-b")))).unwrap();
-        let group = Key::new("n", "g");
-        ctx.index.stores.services.written(&group, Version(6), known);
-        let mut now = service_of_group(owner_now);
-        now["metadata"]["resourceVersion"] = "7".into();
-        server.put(GROUP, now);
+        has_slice_of_group(&ctx, &server, "u-b", owner_now);
         let _ = reconcile(&ctx, &key()).await;
         assert_eq!(server.get(SLICE).is_none(), is_gone, "{owner_now}");
     }

@@ -3,7 +3,9 @@
 
 use std::slice;
 
-use super::shared::{GROUP, has_group, member, record_of_group, service_of_group, told};
+use super::shared::{
+    has_group, has_slice_of_group, member, record_of_group, service_of_group, told,
+};
 use super::*;
 use crate::controllers::takeover;
 use harvester_lb_core::sharing::telling::Shared;
@@ -169,20 +171,7 @@ async fn alc_10_one_that_is_refused_keeps_its_address_while_the_service_is_not_s
     server.put(LB, lb.clone());
     let ctx = leader(&server, pool(&json!({})), &lb);
     has_group(&ctx, "vm");
-    serves(&ctx, &server);
-    ctx.index.stores.services.forget(&key(), Version(99));
-    let mut slice = server.get(SLICE).unwrap();
-    slice["metadata"]["labels"][keys::LABEL_SERVICE_NAME] = "g".into();
-    slice["metadata"]["resourceVersion"] = "9".into();
-    server.put(SLICE, slice.clone());
-    let slices = &ctx.index.stores.slices;
-    slices.written(&key(), Version(9), object::<EndpointSlice>(slice));
-    let known = cached::service(Ok(object(service_of_group("u-g")))).unwrap();
-    let group = Key::new("n", "g");
-    ctx.index.stores.services.written(&group, Version(6), known);
-    let mut now = service_of_group("u-a");
-    now["metadata"]["resourceVersion"] = "7".into();
-    server.put(GROUP, now);
+    has_slice_of_group(&ctx, &server, "u-g", "u-a");
     let outcome = reconcile(&ctx, &key()).await;
     assert!(
         matches!(outcome, Err(WriteError::Conflict(_))),
