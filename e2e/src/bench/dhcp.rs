@@ -37,7 +37,7 @@ const KILLS: usize = 100;
 /// Longest time from a start to a kill, in milliseconds. Within it the process becomes leader, and some clients ask.
 const LONGEST_LIFE: u64 = 2_000;
 /// Load balancers whose lease is timed, a few at a time.
-const TIMED: usize = 100;
+const TIMED: usize = 300;
 /// Duration of the ARP probe, in milliseconds.
 const PROBE: f64 = 1_000.0;
 /// Lifetime of a lease. It is renewed after half of it.

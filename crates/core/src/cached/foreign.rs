@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use crate::cached::trim::pruned;
+use crate::cached::trim::{pruned, shrink};
 
 /// A cached Service without the fields that the operator never reads. One that cannot be decoded has its metadata and the
 /// addresses that can be read, because those must not count as free (BE-8, IPA-3).
@@ -38,6 +38,9 @@ pub fn service(decoded: Decoded<Service>) -> Option<CachedService> {
         Err(invalid) => (readable(&invalid), Some(invalid.error)),
     };
     service.metadata = pruned(service.metadata);
+    if let Some(spec) = &mut service.spec {
+        shrink(&mut spec.ports);
+    }
     Some(CachedService {
         service,
         undecodable,
@@ -79,6 +82,11 @@ fn readable(invalid: &Undecodable) -> Service {
 pub fn slice(decoded: Decoded<EndpointSlice>) -> Option<EndpointSlice> {
     let mut object = decoded.ok()?;
     object.metadata = pruned(object.metadata);
+    shrink(&mut object.ports);
+    object.endpoints.shrink_to_fit();
+    for endpoint in &mut object.endpoints {
+        endpoint.addresses.shrink_to_fit();
+    }
     Some(object)
 }
 

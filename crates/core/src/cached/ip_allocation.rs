@@ -29,8 +29,8 @@ pub enum Allocation {
         /// What is wrong with it.
         why: String,
     },
-    /// A DHCP lease (DHC-1).
-    Lease(LeaseRecord),
+    /// A DHCP lease (DHC-1). Boxed: there are few leases beside the addresses of pools, which are smaller.
+    Lease(Box<LeaseRecord>),
     /// The record of a DHCP lease that cannot be read: why. It is left alone, and so is its load balancer.
     UnreadableLease(String),
     /// Its name is no address: reserved for later kinds of record. Allocation, projection and export ignore it (IPA-8).
@@ -54,7 +54,10 @@ impl Allocation {
     /// Converts a decoded object. Its content may still be unreadable, see [`record`].
     pub fn decoded(object: &IPAllocation) -> Self {
         if is_lease(&object.metadata) {
-            return LeaseRecord::read(object).map_or_else(Self::UnreadableLease, Self::Lease);
+            return match LeaseRecord::read(object) {
+                Ok(record) => Self::Lease(Box::new(record)),
+                Err(why) => Self::UnreadableLease(why),
+            };
         }
         match record(object) {
             _ if is_reserved(&object.metadata) => Self::Reserved,

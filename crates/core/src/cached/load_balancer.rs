@@ -4,7 +4,7 @@ use harvester_lb_api::LoadBalancer;
 use harvester_lb_api::meta::Decoded;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::cached::trim::pruned;
+use crate::cached::trim::{pruned, shrink};
 
 /// A cached LoadBalancer.
 #[derive(Debug)]
@@ -37,6 +37,11 @@ impl Lb {
         object.metadata = pruned(object.metadata);
         // Free text of any length that the operator never reads. A merge patch leaves it as it is.
         object.spec.description = None;
+        shrink(&mut object.spec.listeners);
+        if let Some(status) = &mut object.status {
+            shrink(&mut status.conditions);
+            shrink(&mut status.backend_servers);
+        }
         Self::Valid(Box::new(object))
     }
 

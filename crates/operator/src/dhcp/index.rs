@@ -53,7 +53,7 @@ impl RecordView {
 
     fn of(allocation: Allocation) -> Option<Self> {
         match allocation {
-            Allocation::Lease(record) => Some(Self::Lease(record)),
+            Allocation::Lease(record) => Some(Self::Lease(*record)),
             Allocation::UnreadableLease(why) => Some(Self::UnreadableLease(why)),
             Allocation::Valid { record, .. } => {
                 (record.spec.phase == Phase::Bound).then_some(Self::HeldByPool)
