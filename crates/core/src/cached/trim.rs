@@ -20,3 +20,6 @@ pub(super) fn shrink<T>(list: &mut Option<Vec<T>>) {
         list.shrink_to_fit();
     }
 }
+
+#[cfg(test)]
+mod tests;
