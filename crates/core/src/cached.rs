@@ -13,7 +13,7 @@ pub use foreign::{
 };
 pub use ip_allocation::{Allocation, allocation_spec, id, key, record};
 pub use ip_pool::{Maps, Pool};
-pub use load_balancer::Lb;
+pub use load_balancer::{Lb, ValidLb};
 pub use virtual_machine::{Vm, Vmi, VmiState, backend_address};
 
 #[cfg(test)]

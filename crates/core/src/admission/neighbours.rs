@@ -21,7 +21,7 @@ impl Neighbours {
     /// The load balancers of a list, each reduced to what is read of it. `is_complete`: the namespace has no others.
     pub fn new(list: impl IntoIterator<Item = Decoded<LoadBalancer>>, is_complete: bool) -> Self {
         let lbs = list.into_iter().map(|decoded| match decoded {
-            Ok(lb) => Lb::Valid(Box::new(reduced(lb))),
+            Ok(lb) => Lb::valid(reduced(lb)),
             Err(invalid) => Lb::Invalid(Box::new(reduced_meta(invalid.metadata)), invalid.error),
         });
         let mut lbs: Vec<Lb> = lbs.collect();

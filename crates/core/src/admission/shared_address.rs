@@ -140,7 +140,7 @@ fn refusal(
     facts: &impl ValidationFacts,
 ) -> Option<NotAMember> {
     let present = match neighbours.find(primary) {
-        Some(Lb::Valid(lb)) => Some(&**lb),
+        Some(Lb::Valid(lb)) => Some(&***lb),
         // Of one that cannot be decoded neither type nor pool are known.
         Some(Lb::Invalid(..)) => return None,
         None => None,

@@ -1,18 +1,38 @@
 //! The cached form of a LoadBalancer.
 
+use std::ops::Deref;
+
 use harvester_lb_api::LoadBalancer;
 use harvester_lb_api::meta::Decoded;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::cached::trim::{pruned, shrink};
+use crate::guest_cluster;
 
 /// A cached LoadBalancer.
 #[derive(Debug)]
 pub enum Lb {
-    /// A decoded object, without `spec.description` and with trimmed metadata.
-    Valid(Box<LoadBalancer>),
+    /// A decoded object.
+    Valid(Box<ValidLb>),
     /// The trimmed metadata of an object that cannot be decoded, and the decoding error.
     Invalid(Box<ObjectMeta>, String),
+}
+
+/// A decoded LoadBalancer, without `spec.description` and labels and with trimmed metadata.
+#[derive(Debug)]
+pub struct ValidLb {
+    object: LoadBalancer,
+    /// The guest cluster that owns it ([`guest_cluster::of_load_balancer`]), the only label that the operator reads: the map of a
+    /// single label takes 640 bytes.
+    pub guest_cluster: Option<Box<str>>,
+}
+
+impl Deref for ValidLb {
+    type Target = LoadBalancer;
+
+    fn deref(&self) -> &LoadBalancer {
+        &self.object
+    }
 }
 
 impl Lb {
@@ -34,15 +54,20 @@ impl Lb {
 
     /// Converts a decoded object.
     pub fn valid(mut object: LoadBalancer) -> Self {
+        let guest_cluster = guest_cluster::of_load_balancer(&object).map(Into::into);
         object.metadata = pruned(object.metadata);
-        // Free text of any length that the operator never reads. A merge patch leaves it as it is.
+        object.metadata.labels = None;
+        // Free text of any length that the operator never reads. A merge patch leaves it as it is, and the labels.
         object.spec.description = None;
         shrink(&mut object.spec.listeners);
         if let Some(status) = &mut object.status {
             shrink(&mut status.conditions);
             shrink(&mut status.backend_servers);
         }
-        Self::Valid(Box::new(object))
+        Self::Valid(Box::new(ValidLb {
+            object,
+            guest_cluster,
+        }))
     }
 
     /// Its metadata, trimmed.

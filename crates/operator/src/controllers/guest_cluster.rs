@@ -31,7 +31,7 @@ pub async fn reconcile(ctx: &Context, cluster: &Key) -> Result<Requeue, WriteErr
     for (key, lb) in ctx.index.stores.lbs.in_namespace(&cluster.namespace) {
         let Lb::Valid(lb) = &*lb else { continue };
         if lb.spec.workload() != WorkloadType::Cluster
-            || guest_cluster::of_load_balancer(lb) != Some(&*cluster.name)
+            || lb.guest_cluster.as_deref() != Some(&*cluster.name)
             || lb.metadata.deletion_timestamp.is_some()
         {
             continue;

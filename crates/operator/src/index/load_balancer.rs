@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use harvester_lb_api::{LoadBalancer, WorkloadType};
+use harvester_lb_api::WorkloadType;
 use harvester_lb_controller_kit::store::Change;
-use harvester_lb_core::cached::{self, Lb};
+use harvester_lb_core::cached::{self, Lb, ValidLb};
 use harvester_lb_core::plan::DeletedLb;
 use harvester_lb_core::{guest_cluster, time};
 use harvester_lb_object::Key;
@@ -82,9 +82,9 @@ impl Index {
     }
 
     /// Queues the guest cluster of a load balancer if that cluster may be in removal.
-    pub fn queue_cluster_of(&self, lb: &LoadBalancer) {
+    pub fn queue_cluster_of(&self, lb: &ValidLb) {
         if lb.spec.workload() == WorkloadType::Cluster
-            && let Some(cluster) = guest_cluster::of_load_balancer(lb)
+            && let Some(cluster) = lb.guest_cluster.as_deref()
         {
             let namespace = lb.metadata.namespace.as_deref().unwrap_or_default();
             let cluster = Key::new(namespace, cluster);

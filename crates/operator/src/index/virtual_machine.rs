@@ -150,7 +150,7 @@ impl Index {
             .lbs
             .visit_namespace(&cluster.namespace, |_, lb| {
                 if let Lb::Valid(lb) = lb
-                    && guest_cluster::of_load_balancer(lb) == Some(&*cluster.name)
+                    && lb.guest_cluster.as_deref() == Some(&*cluster.name)
                     && guest_cluster::is_marked(&lb.metadata)
                 {
                     last = last.max(Some(time::created(&lb.metadata)));
