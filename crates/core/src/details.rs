@@ -266,7 +266,7 @@ pub fn backends_healthy(
         .collect();
     let (mut is_stale, mut has_failed) = (false, false);
     for (at, (backend, cause)) in concerned.iter().enumerate() {
-        let name = shortened(backend.name);
+        let name = wording::shortened(backend.name, NAME_LIMIT);
         let mut text = cause.as_str();
         if matches!(cause, Cause::CheckFailed(_) | Cause::NotChecked)
             && let Some(stored) = stored.and_then(|stored| stored_failure(stored, &name))
@@ -303,14 +303,6 @@ pub fn no_backends(reason: &'static str, message: &str) -> DetailCondition {
 
 /// Separates the name of a backend from its cause.
 const NAME_END: &str = ": ";
-
-/// A name of at most [`NAME_LIMIT`] bytes.
-fn shortened(name: &str) -> String {
-    if name.len() <= NAME_LIMIT {
-        return name.to_owned();
-    }
-    format!("{}...", &name[..name.floor_char_boundary(NAME_LIMIT)])
-}
 
 /// The cause of a backend in a stored message, if its health check failed.
 fn stored_failure<'a>(message: &'a str, name: &str) -> Option<&'a str> {

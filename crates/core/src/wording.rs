@@ -1,5 +1,7 @@
 //! Texts of conditions that earlier versions wrote. A stored condition that says the same in such a text stays as it is, so
-//! that an upgrade writes no status and no Event because a text was reworded.
+//! that an upgrade writes no status and no Event because a text was reworded. And what texts have in common: their limits.
+
+use std::borrow::Cow;
 
 use harvester_lb_api::condition::{self, Condition, ConditionStatus};
 
@@ -85,6 +87,14 @@ const REWORDED: [(&str, &str); 20] = [
         "they stay allocated until their owners are deleted",
     ),
 ];
+
+/// A name of at most this many bytes, and an ellipsis if it is cut.
+pub(crate) fn shortened(name: &str, limit: usize) -> Cow<'_, str> {
+    if name.len() <= limit {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(format!("{}...", &name[..name.floor_char_boundary(limit)]))
+}
 
 /// As [`condition::set`], but a stored condition whose message only differs in its wording stays as it is.
 pub fn set(

@@ -33,8 +33,8 @@ use rounds::{
     alc_8_killed_amid_creations_and_deletions, alc_8_killed_amid_creations_undone_within_50_ms,
 };
 use writes::{
-    rec_5_nothing_is_written_at_rest, writes_for_each_cluster_load_balancer,
-    writes_for_each_vm_load_balancer,
+    rec_5_nothing_is_written_at_rest, shr_4_writes_for_each_join,
+    writes_for_each_cluster_load_balancer, writes_for_each_vm_load_balancer,
 };
 
 fn main() -> ExitCode {
@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         alc_1_killed_amid_names_that_come_back_under_new_uids,
         writes_for_each_cluster_load_balancer,
         writes_for_each_vm_load_balancer,
+        shr_4_writes_for_each_join,
         rec_5_nothing_is_written_at_rest,
         alc_8_api_server_stands_still,
         run_5_what_died_while_nobody_led_gets_no_traffic,

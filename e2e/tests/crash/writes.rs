@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use futures::{StreamExt, TryStreamExt, stream};
+use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::fake_kube_vip::FakeKubeVip;
 use harvester_lb_e2e::metrics_snapshot::MetricsSnapshot;
 use harvester_lb_e2e::quiet::{audited, reset};
 use harvester_lb_e2e::read::allocated;
-use harvester_lb_fixtures::{cluster_spec, vm_spec, with};
+use harvester_lb_fixtures::{cluster_spec, listener, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use kube::api::ListParams;
 use serde_json::{Value, json};
@@ -166,6 +167,81 @@ pub async fn writes_for_each_vm_load_balancer(world: Arc<World>) -> anyhow::Resu
     // The IPAllocation, and the Service and the EndpointSlice unless the garbage collector is faster.
     ensure!(for_lbs(&writes) <= 3 * count as u64, "{writes:?}");
     ensure!(events(&writes) == 0, "{writes:?}");
+    Ok(())
+}
+
+/// A spec of VM type with a listener on this port.
+fn on_port(port: i64) -> Value {
+    with(
+        vm_spec("web"),
+        json!({"listeners": [listener("web", "TCP", port, 8080)]}),
+    )
+}
+
+pub async fn shr_4_writes_for_each_join(world: Arc<World>) -> anyhow::Result<()> {
+    let (ns, count) = ("writes-join", 50);
+    set(&world, ns).await?;
+    let labels = json!({"app": "web"});
+    world.fake_vmi(ns, "vm", labels, Some("10.81.0.1")).await?;
+    let _operator = world.start_operator("node1").await?;
+    let _fake_kube_vip = FakeKubeVip::start(&world.client());
+    world.lb(ns, "web", on_port(80)).await?;
+    world.lb_reason(ns, "web", "Ready").await?;
+    let address = world.lb_address(ns, "web").await?;
+    let join = async |number: i64| {
+        let name = format!("s{number}");
+        let primary = json!({keys::ANNOTATION_PRIMARY: "web"});
+        let metadata = json!({"namespace": ns, "name": name, "annotations": primary});
+        world.lb_with(metadata, on_port(1000 + number)).await?;
+        world.lb_reason(ns, &name, "Ready").await?;
+        let shared = world.lb_address(ns, &name).await?;
+        ensure!(shared == address, "{name} has {shared}");
+        anyhow::Ok(())
+    };
+    // With the first one the primary becomes one: it says so, and the names of its ports change, for some seconds.
+    join(1).await?;
+    eventually(
+        "the primary's port has its new name alone",
+        LIMIT,
+        || async {
+            let slice = world.slices(ns).get("web").await?;
+            let names = slice
+                .ports
+                .iter()
+                .flatten()
+                .map(|port| port.name.as_deref());
+            let names: Vec<_> = names.collect();
+            ensure!(names == [Some("80-tcp")], "{names:?}");
+            Ok(Some(()))
+        },
+    )
+    .await?;
+    audited(&world, "node1", &["writes"]).await?;
+    let first = MetricsSnapshot::read(&world, "node1").await?;
+    let mut before = first.clone();
+    for number in 2..=count {
+        join(number).await?;
+        let now = MetricsSnapshot::read(&world, "node1").await?;
+        let mut writes = now.writes_since(&before);
+        let statuses = writes.remove("patch loadbalancers").unwrap_or_default();
+        ensure!(for_lbs(&writes) <= 2, "join {number}: {writes:?}");
+        ensure!(statuses <= 2, "join {number}: {statuses} of the status");
+        before = now;
+    }
+    audited(&world, "node1", &["writes"]).await?;
+    // Also what was written after the last one was ready.
+    let mut writes = MetricsSnapshot::read(&world, "node1")
+        .await?
+        .writes_since(&first);
+    eprintln!("{} load balancers joined: {writes:?}", count - 1);
+    let joins = u64::try_from(count - 1)?;
+    let statuses = writes.remove("patch loadbalancers").unwrap_or_default();
+    ensure!(statuses <= 2 * joins, "{statuses} of {joins} statuses");
+    ensure!(for_lbs(&writes) <= 2 * joins, "{writes:?}");
+    // None to the slices of others.
+    let created = writes.get("create endpointslices").copied();
+    ensure!(created == Some(joins), "{writes:?}");
+    ensure!(!writes.contains_key("patch endpointslices"), "{writes:?}");
     Ok(())
 }
 

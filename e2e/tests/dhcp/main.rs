@@ -1,5 +1,5 @@
 //! The DHCP process on a real control plane, with real DHCP servers: leases, renewal, kills, release, refusals, changes of the mode
-//! (DHC-1 to DHC-6). But in [`networks`], [`refused`] and [`versions`] the operator does not run: what it does with a record, the tests do
+//! (DHC-1 to DHC-6). But in [`hardware_address`], [`networks`], [`refused`] and [`versions`] the operator does not run: what it does with a record, the tests do
 //! in its place.
 //!
 //! On Harvester's definitions of LoadBalancer and IPPool, `HLB_DEFINITIONS=own` on ours (API-1).
@@ -17,6 +17,7 @@ use std::sync::Arc;
 use harvester_lb_e2e::definitions::whose::Whose;
 use harvester_lb_e2e::{World, audited_cluster_options, run, tests};
 
+mod hardware_address;
 mod leases;
 mod modes;
 mod networks;
@@ -24,6 +25,7 @@ mod refused;
 mod servers;
 mod versions;
 
+use hardware_address::dhc_1_a_hardware_address_that_is_none_leases_nothing;
 use leases::{
     dhc_1_a_lease_is_recorded, dhc_2_killed_and_restarted_it_keeps_its_address,
     dhc_3_an_interface_that_is_down_for_a_while,
@@ -70,6 +72,7 @@ fn main() -> ExitCode {
         dhc_6_kube_vip_takes_over,
         dhc_1_a_lease_on_another_network_of_the_hosts,
         dhc_1_a_reservation_by_hardware_address,
+        dhc_1_a_hardware_address_that_is_none_leases_nothing,
         dhc_2_another_server_ends_no_lease,
         dhc_2_renewed_again_and_again_and_after_an_absence_of_the_server,
         ipa_5_a_record_that_somebody_edits_meanwhile,

@@ -217,8 +217,7 @@ async fn expiries(world: &World) -> anyhow::Result<BTreeMap<String, Option<Strin
     Ok(all.collect())
 }
 
-/// One process, which nobody kills, repeats what is lost: renewals, and in the soak also what begins a lease. With Kea, in the soak with
-/// dnsmasq too.
+/// One process, which nobody kills, repeats what is lost: what begins a lease, and renewals. With Kea, in the soak with dnsmasq too.
 pub async fn dhc_2_renewed_while_three_of_ten_frames_are_lost(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
@@ -243,13 +242,9 @@ async fn renewed_under_loss(world: &World, kind: &str) -> anyhow::Result<()> {
         kea_renewed(world, &range, BRIEF, (4, 6)).await?
     };
     let process = start(world, "builtin").await?;
-    let early_loss = soaks().then(|| Filter::set(world, LOSS)).transpose()?;
+    let loss = Filter::set(world, LOSS)?;
     let lbs = create(world, ns, count).await?;
     let all = addresses(world, &lbs, limit).await?;
-    let loss = match early_loss {
-        Some(loss) => loss,
-        None => Filter::set(world, LOSS)?,
-    };
     let before = expiries(world).await?;
     eventually("each is renewed, and a message was lost", limit, || async {
         let now = expiries(world).await?;

@@ -7,7 +7,7 @@ use harvester_lb_api::keys;
 use harvester_lb_e2e::World;
 use harvester_lb_e2e::webhook::{self, Replica};
 use harvester_lb_e2e::world::SOON;
-use harvester_lb_fixtures::{cluster_spec, record, subnet, with};
+use harvester_lb_fixtures::{cluster_spec, record, subnet, vm_spec, with};
 use harvester_lb_testkit::eventually;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};
@@ -160,6 +160,15 @@ pub async fn exc_1_req_1_shr_1_kva_2_annotations_are_judged_as_the_spec_is(
             Accepted,
             true,
         ),
+        // It has an address of a pool: no client of ours leases one for it.
+        (
+            "LoadBalancer",
+            keys::ANNOTATION_DHCP_HARDWARE_ADDRESS,
+            none.clone(),
+            json!({keys::ANNOTATION_DHCP_HARDWARE_ADDRESS: "02:00:00:00:00"}),
+            Accepted,
+            true,
+        ),
         (
             "LoadBalancer",
             REQUESTED,
@@ -282,6 +291,15 @@ pub async fn exc_1_req_1_shr_1_kva_2_annotations_are_judged_as_the_spec_is(
         "annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"annotated\", and spec.ipam is dhcp",
     );
     judge("with DHCP", wanted, answer)?;
+    // DHC-1: no client can have it.
+    let spec = with(vm_spec("web"), json!({"ipam": "dhcp"}));
+    let hardware = json!({keys::ANNOTATION_DHCP_HARDWARE_ADDRESS: "02:00:00:00:00"});
+    let metadata = json!({"name": "hardware", "namespace": NS, "annotations": hardware});
+    let answer = try_create(&lbs, "LoadBalancer", metadata, spec).await?;
+    let wanted = Refused(
+        "annotation loadbalancer.harvesterhci.io/dhcp-hardware-address: \"02:00:00:00:00\"",
+    );
+    judge("hardware address", wanted, answer)?;
     finish(&world, &[&replica]).await
 }
 

@@ -19,6 +19,11 @@ use crate::sharing::ports::Served;
 use crate::sharing::telling;
 use crate::status;
 use crate::validation;
+use crate::wording;
+
+/// Most bytes of the name of the load balancer that a warning is about: so much is left for what the warning says of it. Only names of
+/// cluster type are longer, or those in namespaces with long names.
+const KEY_LIMIT: usize = 100;
 
 /// Room for the number of those that the warnings about a deletion do not name, in bytes.
 const ROOM_FOR_REST: usize = " and at least 1000000 more".len();
@@ -67,21 +72,23 @@ pub(super) fn deletion(
     if names.is_empty() {
         return Ok(Vec::new());
     }
+    let key = request.key().to_string();
     let subject = format!(
         "LoadBalancer {}: those that share its address keep it: ",
-        request.key()
+        wording::shortened(&key, KEY_LIMIT)
     );
     Ok(naming(&subject, &names, neighbours.is_complete()))
 }
 
-/// Warnings that name all of these after the subject, as far as they have room. `is_all`: whether there are no others.
+/// Warnings that name all of these after the subject, as far as they have room, and say how many more there are. `is_all`: whether
+/// there are no others.
 fn naming(subject: &str, names: &[&str], is_all: bool) -> Vec<Warning> {
     let mut texts: Vec<String> = Vec::new();
     let mut named = 0;
-    let has_room = |text: &String, name: &str| {
+    let has_room = |text: &str, name: &str| {
         text.len() + ", ".len() + name.len() + ROOM_FOR_REST <= Warning::LIMIT
     };
-    for name in names {
+    for name in names.iter().filter(|name| has_room(subject, name)) {
         let number = texts.len();
         match texts.last_mut().filter(|text| has_room(text, name)) {
             Some(text) => text.extend([", ", name]),
@@ -89,6 +96,11 @@ fn naming(subject: &str, names: &[&str], is_all: bool) -> Vec<Warning> {
             None => break,
         }
         named += 1;
+    }
+    if texts.is_empty() {
+        let least = if is_all { "" } else { "at least " };
+        let text = format!("{subject}{least}{} load balancers", names.len());
+        return vec![Warning::new(&text)];
     }
     let rest = match (names.len() - named, is_all) {
         (0, true) => String::new(),

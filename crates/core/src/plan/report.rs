@@ -236,13 +236,17 @@ fn refusal(view: &View<'_>, of_primary: Option<&str>) -> Option<Readiness> {
 
 /// The status of a secondary of which the Service has no port yet.
 fn joining(view: &View<'_>, vm: &VmSpec, address: &Address, with: &Secondary<'_>) -> StatusUpdate {
-    let (reason, message) = sharing::telling::ports_to_come(with.group, with.refused.as_deref());
-    let readiness = Readiness::not(reason, message);
     StatusUpdate {
         address: FieldUpdate::Set(None),
         details: first_details(view, vm, address),
-        ..of_vm(view, vm, address, readiness)
+        ..of_vm(view, vm, address, ports_to_come(with))
     }
+}
+
+/// Not ready: the Service has no port of this secondary yet.
+fn ports_to_come(with: &Secondary<'_>) -> Readiness {
+    let (reason, message) = sharing::telling::ports_to_come(with.group, with.refused.as_deref());
+    Readiness::not(reason, message)
 }
 
 /// The status after a refused write. That changes nothing: an existing Service continues to work.
@@ -297,7 +301,12 @@ pub(super) fn without_service(
 /// The status that commits an address before the Service has it (IPA-6). The same write says whose address it is (SHR-3), and carries
 /// the other known fields, so that the next write is that of the external address.
 pub(super) fn commitment(view: &View<'_>, vm: &VmSpec, address: &Address) -> StatusUpdate {
-    let waiting = readiness::waiting_for_external_ip(&address.load_balancer_ip);
+    let waiting = match &view.sharing {
+        Sharing::Secondary(with) => ports_to_come(with),
+        Sharing::Alone | Sharing::Primary(_) => {
+            readiness::waiting_for_external_ip(&address.load_balancer_ip)
+        }
+    };
     let mut extras = extras(address, &view.found);
     extras.push(readiness::port_mismatch(Some(vm)));
     StatusUpdate {

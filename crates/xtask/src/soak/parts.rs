@@ -114,7 +114,7 @@ const fn cases(package: &'static str, names: &'static str) -> Tests {
 }
 
 /// All parts, in the order in which they run.
-pub(crate) const PARTS: [Part; 8] = [
+pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "properties",
         tests: &[
@@ -182,7 +182,7 @@ pub(crate) const PARTS: [Part; 8] = [
             names: "ipa_5_leaders_stopped_and_resumed",
             least: 1,
             unit: Unit::Rounds,
-            total: 100,
+            total: 200,
         }],
     },
     Part {
@@ -195,6 +195,8 @@ pub(crate) const PARTS: [Part; 8] = [
             runs("alc_8_one_resource_is_refused"),
             runs("alc_8_watches_and_lists_are_cut"),
             runs("alc_8_every_fault_at_once"),
+            runs("alc_8_api_server_stands_still"),
+            runs("alc_8_api_server_is_killed"),
         ],
     },
     Part {
@@ -221,8 +223,22 @@ pub(crate) const PARTS: [Part; 8] = [
         tests: &[
             Tests {
                 package: E2E,
-                names: "dhc_2_killed_",
-                least: 5,
+                names: "dhc_2_killed_in_each_state",
+                least: 2,
+                unit: Unit::Rounds,
+                total: 200,
+            },
+            Tests {
+                package: E2E,
+                names: "dhc_2_killed_while_the_server_is_away",
+                least: 1,
+                unit: Unit::Rounds,
+                total: 200,
+            },
+            Tests {
+                package: E2E,
+                names: "dhc_2_killed_after_a_decline",
+                least: 1,
                 unit: Unit::Rounds,
                 total: 200,
             },
@@ -235,6 +251,11 @@ pub(crate) const PARTS: [Part; 8] = [
                 total: 200,
             },
             runs("dhc_2_the_api_server_is_away"),
+            runs("dhc_2_a_leader_that_ends"),
+            runs("dhc_2_a_paused_leader"),
+            runs("dhc_2_killed_and_restarted"),
+            runs("dhc_3_the_service_ends"),
+            runs("dhc_3_an_interface_that_is_down"),
             runs("dhc_1_leases_while_three_of_ten_frames_are_lost"),
             runs("dhc_2_renewed_while_three_of_ten_frames_are_lost"),
             // With both servers.
@@ -245,5 +266,13 @@ pub(crate) const PARTS: [Part; 8] = [
             runs("dhc_6_no_discover"),
             runs("dhc_6_kube_vip_takes_over"),
         ],
+    },
+    Part {
+        name: "sharing",
+        // On our definitions, and on Harvester's.
+        tests: &[Tests {
+            least: 2,
+            ..runs("shr_4_fifty_join")
+        }],
     },
 ];

@@ -130,6 +130,10 @@ pub(super) async fn shr_4_fifty_join_with_two_writes_each(world: Arc<World>) -> 
     ensure!(others.is_empty(), "writes of EndpointSlices: {others:?}");
     ensure!(of_slices.values().all(|count| *count == 1), "{of_slices:?}");
     assert_eq!(of_record(), of_record_before, "writes of the IPAllocation");
+    // The status names the address, then says that it is served.
+    let of_lbs = counts(&lbs);
+    let many: Vec<_> = of_lbs.iter().filter(|(_, count)| **count > 2).collect();
+    ensure!(many.is_empty(), "writes of statuses: {many:?}");
     let late = late(&lbs);
     ensure!(late.is_empty(), "writes of other load balancers: {late:?}");
     // Each object has one writer, which knows the answer to its last write.

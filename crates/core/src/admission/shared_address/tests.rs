@@ -518,4 +518,36 @@ fn shr_9_all_of_many_are_named_as_far_as_there_is_room() {
         let all: Vec<&str> = all.split(", ").collect();
         assert_eq!(all, names[..named], "{count} of {length}");
     }
+    // Names that no warning has room for are counted.
+    let (short, long) = ("a".to_owned(), |name: &str| name.repeat(250));
+    for (names, is_complete, expected) in [
+        (vec![short.clone(), long("b")], true, "a and 1 more"),
+        (vec![long("b"), long("c")], true, "2 load balancers"),
+        (vec![long("b")], false, "at least 1 load balancers"),
+    ] {
+        let wanted = vec![format!("{prefix}{expected}")];
+        assert_eq!(told(&names, is_complete), wanted);
+    }
+}
+
+#[test]
+fn shr_9_the_name_of_the_deleted_one_leaves_room_for_what_is_said() {
+    let name = "n".repeat(253);
+    let web = lb(&name, None, &vm_spec("web"));
+    let request = super::super::tests::world::review_named(
+        "DELETE",
+        "LoadBalancer",
+        &name,
+        &Value::Null,
+        &web,
+    );
+    let secondary = "s".repeat(63);
+    let mut world = World::default();
+    world.neighbours(&[sharing(&secondary, &name, &vm_spec("web"))], false);
+    let shown = &name[..100 - "shop/".len()];
+    let expected = format!(
+        "LoadBalancer shop/{shown}...: those that share its address keep it: {secondary} and maybe more"
+    );
+    assert!(expected.len() <= Warning::LIMIT);
+    assert_eq!(warnings(&request, &world), vec![expected]);
 }

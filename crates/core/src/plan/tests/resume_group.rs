@@ -6,6 +6,8 @@ use super::group::{Group, ITS_NAMESAKE, LISTENERS, MISNAMED, UNNAMED, service_of
 use super::resume::make_odd;
 use super::world::{World, machine, object};
 use crate::cached::{self, VmiState};
+use crate::status;
+use harvester_lb_api::condition;
 
 const SEEDS: u64 = 1_000;
 
@@ -43,6 +45,22 @@ fn run_all(group: &mut Group, budget: usize) -> usize {
         group.settle();
     }
     panic!("does not come to rest after {all} writes");
+}
+
+/// The status that names the address says already what the one that joins waits for, so that no other is written until it is served.
+#[test]
+fn shr_4_a_join_writes_its_status_once_before_the_service_has_its_ports() {
+    let mut group = Group::new(&[("a", spec_with([0])), ("b", spec_with([1]))]);
+    for part in &mut group.parts {
+        part.machines
+            .extend([machine("vm1", "10.10.0.1", VmiState::Running)]);
+    }
+    group.walk(0, usize::MAX);
+    let (written, _) = group.walk(1, usize::MAX).unwrap();
+    assert_eq!(written, ["commit the address", "create EndpointSlice"]);
+    let conditions = status::conditions(&group.parts[1].lb);
+    let ready = condition::find(conditions, condition::READY).unwrap();
+    assert_eq!(ready.reason.as_deref(), Some(status::WAITING_FOR_PRIMARY));
 }
 
 /// A primary and those that name it, in any state that they can be in, also after somebody has edited what they have. `edits`: how many
