@@ -8,7 +8,6 @@ use std::sync::Arc;
 use anyhow::ensure;
 use harvester_lb_api::{IPAllocation, Phase};
 use harvester_lb_e2e::definitions::Definitions;
-use harvester_lb_e2e::seeds::soaks;
 use harvester_lb_e2e::world::SOON;
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_testkit::eventually;
@@ -22,8 +21,6 @@ use super::{kube_vip_annotations, sharing_changes};
 
 /// Beginnings of the names of the namespaces and pools of these tests.
 const OURS: [&str; 4] = ["exc", "req", "shr", "kva"];
-/// It counts writes, in which the definitions should make no difference: in the soak alone.
-const ONCE: &str = "shr_4_fifty_join_with_two_writes_each";
 
 pub(crate) fn tests() -> Vec<Test> {
     let refused = harvester_lb_e2e::tests![
@@ -39,15 +36,13 @@ pub(crate) fn tests() -> Vec<Test> {
         kube_vip_annotations::tests(),
         refused,
     ];
-    let all = all
-        .into_iter()
+    all.into_iter()
         .flatten()
-        .filter(|test| soaks() || test.name != ONCE);
-    all.map(|test| Test {
-        name: format!("{}_with_harvester_s_definitions", test.name).leak(),
-        ..test
-    })
-    .collect()
+        .map(|test| Test {
+            name: format!("{}_with_harvester_s_definitions", test.name).leak(),
+            ..test
+        })
+        .collect()
 }
 
 pub(crate) fn last() -> Vec<Test> {

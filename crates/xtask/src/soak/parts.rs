@@ -103,6 +103,17 @@ const fn runs(names: &'static str) -> Tests {
     }
 }
 
+/// Tests that kill or stop something in each round.
+const fn rounds(names: &'static str, least: usize) -> Tests {
+    Tests {
+        package: E2E,
+        names,
+        least,
+        unit: Unit::Rounds,
+        total: 200,
+    }
+}
+
 const fn cases(package: &'static str, names: &'static str) -> Tests {
     Tests {
         package,
@@ -114,7 +125,7 @@ const fn cases(package: &'static str, names: &'static str) -> Tests {
 }
 
 /// All parts, in the order in which they run.
-pub(crate) const PARTS: [Part; 9] = [
+pub(crate) const PARTS: [Part; 8] = [
     Part {
         name: "properties",
         tests: &[
@@ -177,13 +188,7 @@ pub(crate) const PARTS: [Part; 9] = [
     },
     Part {
         name: "leaders",
-        tests: &[Tests {
-            package: E2E,
-            names: "ipa_5_leaders_stopped_and_resumed",
-            least: 1,
-            unit: Unit::Rounds,
-            total: 200,
-        }],
+        tests: &[rounds("ipa_5_leaders_stopped_and_resumed", 1)],
     },
     Part {
         name: "faults",
@@ -202,54 +207,18 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "crash",
         tests: &[
-            Tests {
-                package: E2E,
-                names: "alc_8_killed_amid",
-                least: 2,
-                unit: Unit::Rounds,
-                total: 200,
-            },
-            Tests {
-                package: E2E,
-                names: "alc_1_killed_amid",
-                least: 1,
-                unit: Unit::Rounds,
-                total: 200,
-            },
+            rounds("alc_8_killed_amid", 2),
+            rounds("alc_1_killed_amid", 1),
         ],
     },
     Part {
         name: "leases",
         tests: &[
-            Tests {
-                package: E2E,
-                names: "dhc_2_killed_in_each_state",
-                least: 2,
-                unit: Unit::Rounds,
-                total: 200,
-            },
-            Tests {
-                package: E2E,
-                names: "dhc_2_killed_while_the_server_is_away",
-                least: 1,
-                unit: Unit::Rounds,
-                total: 200,
-            },
-            Tests {
-                package: E2E,
-                names: "dhc_2_killed_after_a_decline",
-                least: 1,
-                unit: Unit::Rounds,
-                total: 200,
-            },
+            rounds("dhc_2_killed_in_each_state", 2),
+            rounds("dhc_2_killed_while_the_server_is_away", 1),
+            rounds("dhc_2_killed_after_a_decline", 1),
             // A minute each.
-            Tests {
-                package: E2E,
-                names: "dhc_2_operator_killed_in_each_state",
-                least: 1,
-                unit: Unit::Rounds,
-                total: 200,
-            },
+            rounds("dhc_2_operator_killed_in_each_state", 1),
             runs("dhc_2_the_api_server_is_away"),
             runs("dhc_2_a_leader_that_ends"),
             runs("dhc_2_a_paused_leader"),
@@ -266,13 +235,5 @@ pub(crate) const PARTS: [Part; 9] = [
             runs("dhc_6_no_discover"),
             runs("dhc_6_kube_vip_takes_over"),
         ],
-    },
-    Part {
-        name: "sharing",
-        // On our definitions, and on Harvester's.
-        tests: &[Tests {
-            least: 2,
-            ..runs("shr_4_fifty_join")
-        }],
     },
 ];
