@@ -1,6 +1,6 @@
 //! The DHCP process on a real control plane, with real DHCP servers: leases, renewal, kills, release, refusals, changes of the mode
-//! (DHC-1 to DHC-6). But in [`hardware_address`], [`networks`], [`refused`] and [`versions`] the operator does not run: what it does with a record, the tests do
-//! in its place.
+//! (DHC-1 to DHC-6). But in [`hardware_address`], [`networks`], [`refused`] and [`versions`] the operator does not run: what it does with
+//! a record, the tests do in its place.
 //!
 //! On Harvester's definitions of LoadBalancer and IPPool, `HLB_DEFINITIONS=own` on ours (API-1).
 #![allow(

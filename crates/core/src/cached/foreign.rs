@@ -182,3 +182,6 @@ pub fn is_lb(owner: &OwnerReference) -> bool {
     let group = owner.api_version.split_once('/').map(|(group, _)| group);
     owner.kind == "LoadBalancer" && group == Some(harvester_lb_api::GROUP)
 }
+
+#[cfg(test)]
+mod tests;

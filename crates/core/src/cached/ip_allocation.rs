@@ -189,3 +189,6 @@ pub fn id(key: &Key) -> OwnerId {
 pub fn key(id: &OwnerId) -> Key {
     Key::new(id.namespace(), id.name())
 }
+
+#[cfg(test)]
+mod tests;

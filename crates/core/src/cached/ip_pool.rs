@@ -83,3 +83,6 @@ impl Pool {
         annotation(&self.meta, keys::ANNOTATION_PROJECTION) == Some(&*self.digest)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,3 +83,6 @@ impl Lb {
         self.meta().uid.as_deref().unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -142,3 +142,6 @@ pub fn backend_address(interfaces: Option<&[Interface]>) -> Option<Ipv4Addr> {
 fn is_usable(ip: Ipv4Addr) -> bool {
     !(ip.is_unspecified() || ip.is_loopback() || ip.is_link_local() || ip.is_multicast())
 }
+
+#[cfg(test)]
+mod tests;
