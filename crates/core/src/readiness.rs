@@ -162,7 +162,7 @@ pub fn extras(
             backends::MAX_BACKENDS
         )
     });
-    let mut extras = Vec::from(address(present));
+    let mut extras = Vec::from(of_address(present));
     extras.push(ExtraCondition::new(status::BACKENDS_LEFT_OUT, left_out));
     extras.extend(backend_addresses(found));
     // Never cleared: it explains why the address has changed.
@@ -181,7 +181,7 @@ pub fn extras(
 }
 
 /// The extra conditions about the address that a load balancer has.
-fn address(present: Option<Present<'_>>) -> [ExtraCondition; 4] {
+pub fn of_address(present: Option<Present<'_>>) -> [ExtraCondition; 4] {
     let stands = |standing: Standing, text: &str| {
         let present = present.filter(|it| it.standing == standing)?;
         Some(format!("{} {text}", present.address))

@@ -20,6 +20,7 @@ use super::release::rel_2_deleted_in_each_phase;
 use super::requested::req_1_what_is_no_address_of_a_pool_is_refused;
 use super::selection::sel_5_priority_then_name;
 use super::sharing::shr_1_what_no_edit_of_others_cures_is_refused;
+use super::sharing_changes::rel_4_one_whose_spec_is_refused_moves_with_the_address_that_it_shares;
 use super::status::section_9_the_reasons_in_their_order;
 
 pub(crate) fn tests() -> Vec<Test> {
@@ -46,6 +47,8 @@ pub(crate) fn tests() -> Vec<Test> {
         req_1_what_is_no_address_of_a_pool_is_refused,
         // SHR-1: requests to share an address that only an edit of the load balancer itself cures.
         shr_1_what_no_edit_of_others_cures_is_refused,
+        // WV-1: an edit that removes the listeners.
+        rel_4_one_whose_spec_is_refused_moves_with_the_address_that_it_shares,
         // PV-3: pools that share addresses.
         ipa_4_overlapping_pools,
         // PV-4: an edit that leaves an allocated address out.

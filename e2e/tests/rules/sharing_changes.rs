@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use anyhow::ensure;
-use harvester_lb_api::{Phase, keys};
-use harvester_lb_e2e::read::condition;
+use harvester_lb_api::{LoadBalancer, Phase, keys};
+use harvester_lb_e2e::read::{allocated, condition, ready};
 use harvester_lb_e2e::{Test, World};
 use harvester_lb_fixtures::{subnet, with};
 use k8s_openapi::api::core::v1::Service;
@@ -78,7 +78,7 @@ async fn shr_5_a_primary_that_nothing_is_free_for_keeps_the_address_that_others_
     world.merge(&world.lbs(ns), "web", is_of(full)).await?;
     world
         .lb_until(ns, "web", "not ready", |lb| {
-            harvester_lb_e2e::read::ready(lb).is_some_and(|(status, _, _)| status == "False")
+            ready(lb).is_some_and(|(status, _, _)| status == "False")
         })
         .await?;
     world
@@ -95,7 +95,7 @@ async fn shr_5_a_primary_that_nothing_is_free_for_keeps_the_address_that_others_
 }
 
 /// To an address that it requests, and to another pool. There is one Service, which asks for the new address; then the status of each
-/// names that, and the former one is released.
+/// names that, and the former one is released. Nobody waits for the Service, which has the ports.
 async fn rel_4_req_4_a_primary_moves_with_all_that_share_its_address(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
@@ -109,7 +109,9 @@ async fn rel_4_req_4_a_primary_moves_with_all_that_share_its_address(
     let free = with(on_ports(ns, "web", &[81]), json!({"ipPool": Value::Null}));
     world.lb_with(naming(ns, "b", "web"), free).await?;
     serves(&world, ns, "b", &address).await?;
-    let service = carries(&world, ns, "web", &[80, 81], &["b", "web"]).await?;
+    let (ports, owners) = ([80, 81], ["b", "web"]);
+    let service = carries(&world, ns, "web", &ports, &owners).await?;
+    let waiting = waiting_events(&world, ns).await?;
     let requests = |address: Value| json!({ keys::ANNOTATION_REQUESTED_ADDRESS: address });
     for (edit, pool, to) in [
         (
@@ -140,9 +142,9 @@ async fn rel_4_req_4_a_primary_moves_with_all_that_share_its_address(
             let message = condition(&lb, "AddressShared").unwrap_or_default();
             ensure!(message.contains(to), "{name}: {message}");
         }
-        carries(&world, ns, "web", &[80, 81], &["b", "web"]).await?;
-        for (name, names) in [("web", ["80-tcp"]), ("b", ["81-tcp"])] {
-            slice_is(&world, ns, name, "web", &names).await?;
+        carries(&world, ns, "web", &ports, &owners).await?;
+        for (name, port) in [("web", "80-tcp"), ("b", "81-tcp")] {
+            slice_is(&world, ns, name, "web", &[port]).await?;
         }
         let second = world.services(ns).get_opt("b").await?;
         ensure!(second.is_none(), "a Service of its own: {second:?}");
@@ -150,9 +152,68 @@ async fn rel_4_req_4_a_primary_moves_with_all_that_share_its_address(
             let owner = world.phase(address, phase).await?;
             ensure!(owner == format!("{ns}/web"), "{address}: {owner}");
         }
+        world.event(ns, "LoadBalancer", "b", to).await?;
         to.clone_into(&mut address);
     }
+    let now = waiting_events(&world, ns).await?;
+    ensure!(now == waiting, "{now:?}, before the moves {waiting:?}");
     Ok(())
+}
+
+/// One whose spec is refused after it has joined: it is served as before, and its status names the address to which its primary moves, so
+/// that the former one is released.
+pub(crate) async fn rel_4_one_whose_spec_is_refused_moves_with_the_address_that_it_shares(
+    world: Arc<World>,
+) -> anyhow::Result<()> {
+    let (ns, other) = ("shr3-refused", "shr3-refused-other");
+    stage(&world, ns, "10.244.13.0/24", &["web"]).await?;
+    world.ranges(other, &[subnet("10.244.14.0/24")]).await?;
+    let before = world
+        .announced(ns, "web", on_ports(ns, "web", &[80]))
+        .await?;
+    let free = with(on_ports(ns, "web", &[81]), json!({"ipPool": Value::Null}));
+    world.lb_with(naming(ns, "b", "web"), free).await?;
+    serves(&world, ns, "b", &before).await?;
+    let (ports, owners) = ([80, 81], ["b", "web"]);
+    carries(&world, ns, "web", &ports, &owners).await?;
+    let empty = json!({"spec": {"listeners": []}});
+    world.merge(&world.lbs(ns), "b", empty).await?;
+    world.lb_reason(ns, "b", "InvalidListener").await?;
+    let named = json!({"spec": {"ipPool": other}});
+    world.merge(&world.lbs(ns), "web", named).await?;
+    let to = "10.244.14.2";
+    world
+        .service_until(ns, "web", to, |service| {
+            let spec = service.spec.as_ref();
+            spec.and_then(|spec| spec.load_balancer_ip.as_deref()) == Some(to)
+        })
+        .await?;
+    world.ingress(ns, "web", json!([{ "ip": to }])).await?;
+    serves(&world, ns, "web", to).await?;
+    let follows = |lb: &LoadBalancer| {
+        let status = lb.status.as_ref();
+        status.and_then(|status| status.address.as_deref()) == Some(to)
+            && allocated(lb).as_deref() == Some(to)
+            && condition(lb, "Announced").as_deref() == Some(to)
+            && condition(lb, "AddressShared").is_some_and(|message| message.contains(to))
+    };
+    let lb = world.lb_until(ns, "b", to, follows).await?;
+    let reason = ready(&lb).map(|(_, reason, _)| reason);
+    ensure!(reason.as_deref() == Some("InvalidListener"), "{lb:?}");
+    carries(&world, ns, "web", &ports, &owners).await?;
+    slice_is(&world, ns, "b", "web", &["81-tcp"]).await?;
+    for (address, phase) in [(&*before, Phase::Released), (to, Phase::Bound)] {
+        let owner = world.phase(address, phase).await?;
+        ensure!(owner == format!("{ns}/web"), "{address}: {owner}");
+    }
+    Ok(())
+}
+
+/// The Events by which `b` waits for a port of the Service of `web`.
+async fn waiting_events(world: &World, ns: &str) -> anyhow::Result<Vec<String>> {
+    let mut all = world.events(ns, "LoadBalancer", "b").await?;
+    all.retain(|event| event.contains("waiting until Service"));
+    Ok(all)
 }
 
 async fn shr_4_a_service_of_somebody_else_has_the_name_of_the_group(
@@ -173,7 +234,7 @@ async fn shr_4_a_service_of_somebody_else_has_the_name_of_the_group(
     world.lb_reason(ns, "web", "NameConflict").await?;
     world
         .lb_until(ns, "b", "not ready", |lb| {
-            harvester_lb_e2e::read::ready(lb).is_some_and(|(status, _, _)| status == "False")
+            ready(lb).is_some_and(|(status, _, _)| status == "False")
         })
         .await?;
     world

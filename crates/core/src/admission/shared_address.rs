@@ -85,13 +85,17 @@ pub(super) fn deletion(
 fn naming(subject: &str, names: &[&str], is_all: bool) -> Vec<Warning> {
     let mut texts: Vec<String> = Vec::new();
     let mut named = 0;
-    let has_room = |text: &str, name: &str| {
-        text.len() + ", ".len() + name.len() + ROOM_FOR_REST <= Warning::LIMIT
-    };
-    for name in names.iter().filter(|name| has_room(subject, name)) {
+    for name in names {
+        // After the last one of all nothing is said.
+        let is_end = is_all && named + 1 == names.len();
+        let rest = if is_end { 0 } else { ROOM_FOR_REST };
+        let has_room = |text: &str, separator: &str| {
+            text.len() + separator.len() + name.len() + rest <= Warning::LIMIT
+        };
         let number = texts.len();
-        match texts.last_mut().filter(|text| has_room(text, name)) {
+        match texts.last_mut().filter(|text| has_room(text, ", ")) {
             Some(text) => text.extend([", ", name]),
+            None if !has_room(subject, "") => continue,
             None if number < Warning::MOST => texts.push(format!("{subject}{name}")),
             None => break,
         }
@@ -99,7 +103,8 @@ fn naming(subject: &str, names: &[&str], is_all: bool) -> Vec<Warning> {
     }
     if texts.is_empty() {
         let least = if is_all { "" } else { "at least " };
-        let text = format!("{subject}{least}{} load balancers", names.len());
+        let plural = if names.len() == 1 { "" } else { "s" };
+        let text = format!("{subject}{least}{} load balancer{plural}", names.len());
         return vec![Warning::new(&text)];
     }
     let rest = match (names.len() - named, is_all) {

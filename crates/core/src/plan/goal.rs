@@ -234,6 +234,9 @@ pub struct Keep {
     /// The group that it has left, whose Service its EndpointSlice still names: another load balancer may have one of its ports there by
     /// now (SHR-2, SHR-7).
     pub left: Option<Key>,
+    /// The address of another one that it goes on sharing: what the status says of that follows too, as the other one may move
+    /// (SHR-3, REL-4).
+    pub shared: Option<Box<Address>>,
 }
 
 impl Keep {
@@ -255,6 +258,7 @@ impl Keep {
             extra_records: Vec::new(),
             next: Next::AwaitChange,
             left: None,
+            shared: None,
         }
     }
 

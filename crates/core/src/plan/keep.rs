@@ -12,7 +12,7 @@ use crate::desired;
 use crate::plan::applied::Verdict;
 use crate::plan::goal::Keep;
 use crate::plan::health::{CheckSource, Health, Paced, Served};
-use crate::plan::outline::{OnFailure, Plan};
+use crate::plan::outline::{OnFailure, Plan, ServiceOf};
 use crate::plan::report::{self, Report};
 use crate::plan::step::{Guard, Guarded, Next, Probes, Step, Write};
 use crate::plan::view::View;
@@ -32,6 +32,9 @@ pub(super) fn plan<'a>(view: &View<'_>, keep: &'a Keep) -> Plan<'a> {
         endpoints.plan(OnFailure::Report, report)
     };
     plan.extra_records.clone_from(&keep.extra_records);
+    if keep.shared.is_some() {
+        plan.service = ServiceOf::Group;
+    }
     plan
 }
 

@@ -1,6 +1,6 @@
 //! The status of a load balancer after the steps of its plan, and when it is planned again.
 
-use harvester_lb_api::{keys, meta};
+use harvester_lb_api::{WorkloadType, keys, meta};
 use harvester_lb_ipam::addr;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
@@ -14,7 +14,7 @@ use crate::plan::health::{Health, Paced, Served};
 use crate::plan::step::Next;
 use crate::plan::view::{Secondary, Sharing, View};
 use crate::readiness::{self, ReadinessInput};
-use crate::sharing;
+use crate::sharing::{self, group};
 use crate::spec::VmSpec;
 use crate::status::{self, ExtraCondition, FieldUpdate, Readiness, StatusUpdate};
 
@@ -66,6 +66,7 @@ impl Report<'_> {
                     view,
                     keep,
                     served.as_ref().filter(|_| !applied.is_incomplete),
+                    applied,
                 ),
                 next: keep.next.clone(),
             },
@@ -95,9 +96,32 @@ impl Report<'_> {
     }
 }
 
-/// The status of a load balancer that stays as it is: everything stays except for its readiness and the health of its endpoints.
-fn kept(view: &View<'_>, keep: &Keep, served: Option<&Served>) -> Option<StatusUpdate> {
+/// The status of a load balancer that stays as it is: everything stays except for its readiness, the health of its endpoints, and what
+/// is said of an address that it shares.
+fn kept(
+    view: &View<'_>,
+    keep: &Keep,
+    served: Option<&Served>,
+    applied: &Applied<'_>,
+) -> Option<StatusUpdate> {
     let mut update = keep.status.clone()?;
+    if let Some(address) = &keep.shared {
+        update.allocated = FieldUpdate::Set(Some(address.allocated.clone()));
+        update
+            .extras
+            .extend(readiness::of_address(Some(address.present())));
+        update.details = match view.lb.spec.workload() {
+            WorkloadType::Vm => {
+                let carries =
+                    |service: &&Service| !group::carried(Some(service), applied.slice).is_empty();
+                let service = applied.service.filter(carries);
+                update.address = FieldUpdate::Set(service.and_then(readiness::external_ip));
+                announcement(service, address)
+            }
+            // The guest writes the others (REC-1).
+            WorkloadType::Cluster => vec![allocated(address, None)],
+        };
+    }
     if let Some(served) = served.filter(|_| keep.tells_health) {
         let before = status::conditions(view.lb);
         // Before others, as they are written in this order.
@@ -236,17 +260,12 @@ fn refusal(view: &View<'_>, of_primary: Option<&str>) -> Option<Readiness> {
 
 /// The status of a secondary of which the Service has no port yet.
 fn joining(view: &View<'_>, vm: &VmSpec, address: &Address, with: &Secondary<'_>) -> StatusUpdate {
+    let (reason, message) = sharing::telling::ports_to_come(with.group, with.refused.as_deref());
     StatusUpdate {
         address: FieldUpdate::Set(None),
         details: first_details(view, vm, address),
-        ..of_vm(view, vm, address, ports_to_come(with))
+        ..of_vm(view, vm, address, Readiness::not(reason, message))
     }
-}
-
-/// Not ready: the Service has no port of this secondary yet.
-fn ports_to_come(with: &Secondary<'_>) -> Readiness {
-    let (reason, message) = sharing::telling::ports_to_come(with.group, with.refused.as_deref());
-    Readiness::not(reason, message)
 }
 
 /// The status after a refused write. That changes nothing: an existing Service continues to work.
@@ -301,20 +320,18 @@ pub(super) fn without_service(
 /// The status that commits an address before the Service has it (IPA-6). The same write says whose address it is (SHR-3), and carries
 /// the other known fields, so that the next write is that of the external address.
 pub(super) fn commitment(view: &View<'_>, vm: &VmSpec, address: &Address) -> StatusUpdate {
-    let waiting = match &view.sharing {
-        Sharing::Secondary(with) => ports_to_come(with),
-        Sharing::Alone | Sharing::Primary(_) => {
-            readiness::waiting_for_external_ip(&address.load_balancer_ip)
-        }
-    };
-    let mut extras = extras(address, &view.found);
-    extras.push(readiness::port_mismatch(Some(vm)));
+    if let Sharing::Secondary(with) = &view.sharing
+        && !with
+            .service
+            .is_some_and(|service| is_carried(view, vm, service, view.objects.slice))
+    {
+        return joining(view, vm, address, with);
+    }
+    let waiting = || readiness::waiting_for_external_ip(&address.load_balancer_ip);
+    let readiness = refusal(view, None).unwrap_or_else(waiting);
     StatusUpdate {
-        allocated: FieldUpdate::Set(Some(address.allocated.clone())),
-        backend_servers: servers(view),
-        extras,
         details: first_details(view, vm, address),
-        ..StatusUpdate::only(waiting)
+        ..of_vm(view, vm, address, readiness)
     }
 }
 

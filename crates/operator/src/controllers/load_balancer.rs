@@ -104,8 +104,10 @@ async fn reconcile_one(
             return (unserved::nameless(ctx, key, lb, &why).await, false);
         }
         (Err(why), _) => {
-            let is_alone = matches!(standing, Standing::Own(_));
-            return (unserved::refused(ctx, key, lb, &why, is_alone).await, false);
+            return (
+                unserved::refused(ctx, key, lb, &why, &standing).await,
+                false,
+            );
         }
     };
 

@@ -78,6 +78,8 @@ pub(crate) enum Act {
     Deny(Option<Denied>),
     /// No user's, but the DHCP process's.
     Lease(usize, LeaseAct),
+    /// Nothing, until what there is may be served: most of what follows would come before that.
+    Wait,
 }
 
 impl Act {
@@ -350,6 +352,7 @@ impl Act {
             }
             Self::Deny(denied) => server.denied = *denied,
             Self::Lease(lb, act) => act.apply(server, *lb),
+            Self::Wait => {}
             Self::DeleteVmi(vmi) => {
                 server.delete(Kind::Vmi, &vmi_key(*vmi), user);
             }

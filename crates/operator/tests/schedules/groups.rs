@@ -36,6 +36,11 @@ impl Plan {
         rng.shuffle(&mut acts);
         let others = members.iter().filter(|lb| **lb != primary);
         acts.extend(others.map(|lb| Act::Ask(*lb, Asked::Primary(primary))));
+        // In some of the plans the group is served before anything else happens to it.
+        let settles = rng.bool();
+        if settles {
+            acts.push(Act::Wait);
+        }
         // In some a policy denies the port of one of them, or an address to move to, from the beginning or at any time.
         let is_denied = rng.u8(..4) == 0;
         let deny = |rng: &mut Rng| {
@@ -60,8 +65,10 @@ impl Plan {
                 10 => Act::CreateLb(lb, spec(rng)),
                 11 => Act::RecreateLb(lb, spec(rng)),
                 // With it moves the address of all.
-                12 if is_denied => Act::NamePool(primary, Some(rng.usize(..pools))),
-                13 if is_denied => Act::Ask(primary, Asked::Address),
+                12 if is_denied || settles => Act::NamePool(primary, Some(rng.usize(..pools))),
+                13 if is_denied || settles => Act::Ask(primary, Asked::Address),
+                14 if settles => Act::BreakLb(lb, rng.bool()),
+                15 if settles => Act::Wait,
                 _ => Act::draw(rng, LBS.len(), pools, by_hand, true),
             });
         }

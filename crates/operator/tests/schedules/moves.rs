@@ -7,7 +7,9 @@ use harvester_lb_object::Key;
 use harvester_load_balancer::controllers::waiting_messages;
 use harvester_load_balancer::index::queues::Singleton;
 use serde_json::json;
+use tokio::time::Instant;
 
+use super::acts::Act;
 use super::api::By;
 use super::failure::Failure;
 use super::kind::Kind;
@@ -15,6 +17,9 @@ use super::leases;
 use super::process::{Link, Process, State, Work};
 use super::simulation::{Simulation, say};
 use super::step::Step;
+
+/// How long a user waits: longer than a first join, or a move that kube-vip ignores, takes.
+const WAIT: Duration = Duration::from_secs(15);
 
 impl Simulation {
     /// The pending work of kube-vip, the garbage collector and other controllers.
@@ -100,10 +105,13 @@ impl Simulation {
         for nth in 0..self.late.len() {
             steps.push((style.late, Step::Land(nth)));
         }
-        if self.acts.len() > 0 {
+        let waits = Instant::now() < self.waits_until;
+        if self.acts.len() > 0 && !waits {
             steps.push((style.user, Step::User));
         }
-        if steps.len() > 1 {
+        if waits {
+            steps.push((style.time.max(2), Step::Time));
+        } else if steps.len() > 1 {
             steps.push((style.time, Step::Time));
         }
         for (at, process) in self.processes.iter().enumerate() {
@@ -212,6 +220,9 @@ impl Simulation {
             Step::User => {
                 if let Some(act) = self.acts.next() {
                     say!(self, "USER {act:?}");
+                    if act == Act::Wait {
+                        self.waits_until = Instant::now() + WAIT;
+                    }
                     act.apply(&mut self.server);
                     self.spread()?;
                 }

@@ -81,6 +81,9 @@ impl Plan {
             acts.push(Act::CreateLb(lb, spec));
         }
         rng.shuffle(&mut acts);
+        if rng.u8(..4) == 0 {
+            acts.push(Act::Wait);
+        }
         for _ in 0..rng.usize(4..=12) {
             acts.push(Act::draw(&mut rng, lbs, pools, by_hand, later));
             if leases && rng.bool() {

@@ -42,6 +42,8 @@ pub(crate) struct Simulation {
     pub(crate) oracle: Oracle,
     pub(crate) style: Style,
     pub(crate) acts: std::vec::IntoIter<Act>,
+    /// Until then there is no act.
+    pub(crate) waits_until: Instant,
     pub(crate) rng: Rng,
     /// No faults and no acts: the API server answers every request.
     pub(crate) calm: bool,
@@ -87,6 +89,7 @@ impl Simulation {
             oracle: Oracle::default(),
             style: plan.style,
             acts: plan.acts.clone().into_iter(),
+            waits_until: Instant::now(),
             rng: Rng::with_seed(order),
             calm: false,
             defect,

@@ -523,11 +523,27 @@ fn shr_9_all_of_many_are_named_as_far_as_there_is_room() {
     for (names, is_complete, expected) in [
         (vec![short.clone(), long("b")], true, "a and 1 more"),
         (vec![long("b"), long("c")], true, "2 load balancers"),
-        (vec![long("b")], false, "at least 1 load balancers"),
+        (vec![long("b")], false, "at least 1 load balancer"),
+        (vec![long("b")], true, "1 load balancer"),
     ] {
         let wanted = vec![format!("{prefix}{expected}")];
         assert_eq!(told(&names, is_complete), wanted);
     }
+    // Nothing is said after the last of all, so that it has all the room there is.
+    let last = "b".repeat(Warning::LIMIT - prefix.len());
+    assert_eq!(
+        told(std::slice::from_ref(&last), true),
+        [format!("{prefix}{last}")]
+    );
+    let two = [
+        "a".to_owned(),
+        "b".repeat(Warning::LIMIT - prefix.len() - "a, ".len()),
+    ];
+    assert_eq!(told(&two, true), [format!("{prefix}a, {}", two[1])]);
+    assert_eq!(
+        told(&two, false),
+        [format!("{prefix}a and at least 1 more")]
+    );
 }
 
 #[test]

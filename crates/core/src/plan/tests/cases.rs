@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use harvester_lb_api::IPAllocation;
+use harvester_lb_api::{IPAllocation, keys};
 use harvester_lb_fixtures as fixtures;
 use harvester_lb_prober::{HealthCheck, ProbeResult, TargetView};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -77,9 +77,22 @@ fn rec_2_it_waits_for_the_external_address_and_takes_it_as_it_is() {
         .machines
         .extend([machine("vm1", "10.10.0.1", VmiState::Running)]);
     let goal = serve(&world.lb);
-    let (written, next) = world.walk(&goal, usize::MAX);
-    // The commitment says already what the status says afterwards.
-    assert_eq!(written.len(), 3, "{written:?}");
+    let mut with_interface = world.clone();
+    let annotations = with_interface
+        .lb
+        .metadata
+        .annotations
+        .get_or_insert_default();
+    annotations.insert(
+        keys::ANNOTATION_KUBE_VIP_INTERFACE.to_owned(),
+        "eth7".to_owned(),
+    );
+    // The commitment says already what the status says afterwards, of an interface that is not allowed too (KVA-2).
+    for world in [&mut world.clone(), &mut with_interface] {
+        let (written, _) = world.walk(&goal, usize::MAX);
+        assert_eq!(written.len(), 3, "{written:?}");
+    }
+    let (_, next) = world.walk(&goal, usize::MAX);
     assert_eq!(next, Some(Next::Resync));
     assert_eq!(
         condition(&world, "Ready").unwrap().reason.as_deref(),

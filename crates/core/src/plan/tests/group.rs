@@ -1,6 +1,7 @@
 //! A model of several load balancers that share an address: the first is the primary, the others name it. What each of them is follows
 //! from the objects at the API server, as in the operator.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use harvester_lb_api::keys;
@@ -142,6 +143,29 @@ impl Group {
         });
         let goal = Goal::Serve(Box::new(vm), with(Some(Shared::Secondary("a".to_owned()))));
         Some(self.parts[at].walk_as(&goal, sharing, service, budget))
+    }
+
+    /// The first write of a secondary whose group has this address now. `refused`: why the API server refuses its ports.
+    pub(super) fn commit(&mut self, at: usize, ip: &str, refused: Option<&str>) -> Vec<String> {
+        let service = self.own_service().cloned();
+        let record = record();
+        let sharing = Sharing::Secondary(Secondary {
+            group: "a",
+            service: service.as_ref(),
+            holder: &record.spec.owner,
+            is_name_taken: false,
+            elsewhere: BTreeSet::new(),
+            refused: refused.map(str::to_owned),
+        });
+        let part = &mut self.parts[at];
+        let vm = spec::check(&part.lb).unwrap().vm.unwrap();
+        let address = Address {
+            shared: Some(Shared::Secondary("a".to_owned())),
+            ..address(ip)
+        };
+        let goal = Goal::Serve(Box::new(vm), address);
+        let (written, _) = part.walk_as(&goal, sharing, service.as_ref(), 1);
+        written
     }
 
     fn primary(

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use harvester_lb_api::keys;
 use harvester_lb_ipam::Owner;
 
 use super::leases::held;
-use super::world::{ADDRESS, World, lb, machine, serve, service, spec_of};
+use super::world::{ADDRESS, World, address, lb, machine, serve, service, slice, spec_of};
 use crate::cached::VmiState;
-use crate::plan::{Goal, Keep, Next, Secondary, Sharing};
+use crate::plan::{Address, Goal, Keep, Next, Secondary, Sharing};
 use crate::sharing::telling::{self, Shared};
 use crate::status::{self, Readiness};
 
@@ -42,6 +43,71 @@ fn shr_7_the_status_of_a_refused_one_that_has_left_a_group_names_no_address() {
     assert!(shared.is_none_or(|it| it.status == "False"), "{shared:?}");
     let ready = condition(&world, "Ready").unwrap();
     assert_eq!(ready.reason.as_deref(), Some("InvalidListener"));
+}
+
+/// The other load balancer may have moved, and a refused spec is no reason to go on naming an address that is to be released (REL-4).
+#[test]
+fn shr_3_a_refused_one_that_shares_an_address_says_what_becomes_of_it() {
+    const MOVED: &str = "10.0.0.3";
+    let refused = |world: &World| {
+        let readiness = Readiness::not("InvalidListener", "why");
+        let shared = Address {
+            shared: Some(Shared::Secondary("web".to_owned())),
+            ..address(MOVED)
+        };
+        Goal::Keep(Keep {
+            shared: Some(Box::new(shared)),
+            ..Keep::until(&world.lb, readiness, Next::AwaitChange)
+        })
+    };
+    let carrying = |asks: &str, shows: Option<&str>| {
+        let mut service = (*service(asks, shows)).clone();
+        service.metadata.name = Some("web".to_owned());
+        service
+    };
+    let mut world = World::new(lb(&spec_of(false)));
+    world.walk(&secondary(&world), 1);
+    let mut slice = slice(&[]);
+    let labels = slice.metadata.labels.get_or_insert_default();
+    labels.insert(keys::LABEL_SERVICE_NAME.to_owned(), "web".to_owned());
+    for (service, has_slice, shown, announced) in [
+        (
+            Some(carrying(MOVED, Some(ADDRESS))),
+            true,
+            Some(ADDRESS),
+            "still announces",
+        ),
+        (Some(carrying(MOVED, Some(MOVED))), true, Some(MOVED), MOVED),
+        // It has no port of this load balancer, or there is none while it is made anew.
+        (
+            Some(carrying(MOVED, Some(MOVED))),
+            false,
+            None,
+            "to announce",
+        ),
+        (None, true, None, "to announce"),
+    ] {
+        let mut world = world.clone();
+        world.slice = has_slice.then(|| slice.clone());
+        let goal = refused(&world);
+        world.walk_as(&goal, Sharing::Alone, service.as_ref(), usize::MAX);
+        assert_eq!(status::allocated(&world.lb), Some(MOVED));
+        let status = world.lb.status.as_ref().unwrap();
+        assert_eq!(status.address.as_deref(), shown, "{announced}");
+        let ready = condition(&world, "Ready").unwrap();
+        assert_eq!(ready.reason.as_deref(), Some("InvalidListener"));
+        let message = |type_| condition(&world, type_).unwrap().message.clone().unwrap();
+        assert!(message("Announced").contains(announced));
+        assert!(message("AddressAllocated").contains(MOVED));
+        assert!(
+            telling::was_of(&world.lb, "web"),
+            "{}",
+            message("AddressShared")
+        );
+        // Said once.
+        let (written, _) = world.walk_as(&goal, Sharing::Alone, service.as_ref(), usize::MAX);
+        assert_eq!(written, [""; 0]);
+    }
 }
 
 #[test]

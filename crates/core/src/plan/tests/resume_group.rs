@@ -4,7 +4,7 @@ use harvester_lb_fixtures as fixtures;
 
 use super::group::{Group, ITS_NAMESAKE, LISTENERS, MISNAMED, UNNAMED, service_of, spec_with};
 use super::resume::make_odd;
-use super::world::{World, machine, object};
+use super::world::{ADDRESS, World, machine, object};
 use crate::cached::{self, VmiState};
 use crate::status;
 use harvester_lb_api::condition;
@@ -61,6 +61,52 @@ fn shr_4_a_join_writes_its_status_once_before_the_service_has_its_ports() {
     let conditions = status::conditions(&group.parts[1].lb);
     let ready = condition::find(conditions, condition::READY).unwrap();
     assert_eq!(ready.reason.as_deref(), Some(status::WAITING_FOR_PRIMARY));
+}
+
+/// What is said of a secondary with the address of its group, before anything else is written: it waits for kube-vip if the Service has
+/// its ports, as when the group moves (REL-4), and else for them.
+#[test]
+fn shr_3_what_a_secondary_waits_for_when_its_group_has_another_address() {
+    const MOVED: &str = "10.0.0.3";
+    let mut group = Group::new(&[("a", spec_with([0])), ("b", spec_with([1]))]);
+    for part in &mut group.parts {
+        part.machines
+            .extend([machine("vm1", "10.10.0.1", VmiState::Running)]);
+    }
+    let mut fresh = group.clone();
+    fresh.walk(0, usize::MAX);
+    // It had a Service of its own.
+    fresh.parts[1].lb.status.get_or_insert_default().address = Some("10.0.0.7".to_owned());
+    run_all(&mut group, usize::MAX);
+    let mut announced = group.clone();
+    let status = announced.parts[1].lb.status.as_mut().unwrap();
+    status.address = Some(ADDRESS.to_owned());
+    for (group, refused, reason, shown) in [
+        (&fresh, None, status::WAITING_FOR_PRIMARY, None),
+        (&fresh, Some("exceeded quota"), status::API_ERROR, None),
+        (&group, None, status::WAITING_FOR_EXTERNAL_IP, None),
+        (
+            &announced,
+            None,
+            status::WAITING_FOR_EXTERNAL_IP,
+            Some(ADDRESS),
+        ),
+        (
+            &announced,
+            Some("exceeded quota"),
+            status::API_ERROR,
+            Some(ADDRESS),
+        ),
+    ] {
+        let mut group = group.clone();
+        assert_eq!(group.commit(1, MOVED, refused), ["commit the address"]);
+        let lb = &group.parts[1].lb;
+        let ready = condition::find(status::conditions(lb), condition::READY).unwrap();
+        assert_eq!(ready.reason.as_deref(), Some(reason), "{ready:?}");
+        let status = lb.status.as_ref().unwrap();
+        assert_eq!(status.address.as_deref(), shown, "{reason}");
+        assert_eq!(status::allocated(lb), Some(MOVED));
+    }
 }
 
 /// A primary and those that name it, in any state that they can be in, also after somebody has edited what they have. `edits`: how many

@@ -261,7 +261,9 @@ impl World {
             lb: &lb,
             ..view.clone()
         };
+        let slice = self.slice.clone();
         let applied = Applied {
+            slice: slice.as_ref(),
             service: match plan.service {
                 ServiceOf::Group => shared,
                 ServiceOf::Own | ServiceOf::None => service.as_deref(),

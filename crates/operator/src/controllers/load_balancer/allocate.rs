@@ -82,30 +82,20 @@ fn with_address(lb: &LoadBalancer, vm: Option<Box<spec::VmSpec>>, address: Addre
     }
 }
 
-/// What a load balancer is to have that shares the address of this record: of cluster type the address alone (SHR-8). What it has itself
-/// becomes extra records (SHR-7).
-///
-/// # Errors
-/// `Conflict` if the address is not Bound any more.
+/// What a load balancer is to have that shares this address: of cluster type the address alone (SHR-8). What it has itself becomes extra
+/// records (SHR-7).
 pub fn shared_goal(
     ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     checked: Checked,
-    record: &Record,
-    shared: Shared,
-) -> Result<Goal, WriteError> {
-    let addr = record.spec.addr;
-    let Some(grant) = ctx.index.grant_of(addr) else {
-        let why = format!("the IPAllocation of {addr} has changed");
-        return Err(WriteError::Conflict(why));
-    };
-    let own = ctx.index.withdraw_from_pools(key);
+    address: Address,
+) -> Goal {
     let address = Address {
-        shared: Some(shared),
-        ..Address::granted(lb, grant, own)
+        extra_records: ctx.index.withdraw_from_pools(key),
+        ..address
     };
-    Ok(with_address(lb, checked.vm.map(Box::new), address))
+    with_address(lb, checked.vm.map(Box::new), address)
 }
 
 /// What a load balancer is to have that has no address and gets none for now, for this reason. If others share the address of an

@@ -35,12 +35,13 @@ impl<'a> Join<'a> {
         goal: &Goal,
         of: &Key,
     ) -> Result<Option<Self>, WriteError> {
-        let addr = match goal {
-            Goal::Serve(_, address) | Goal::AddressOnly(address) if of != key => {
-                addr::parse(&address.load_balancer_ip)
-            }
-            _ => None,
+        let address = match goal {
+            Goal::Serve(_, address) | Goal::AddressOnly(address) => Some(address),
+            Goal::Keep(keep) => keep.shared.as_deref(),
+            Goal::Wait(..) => None,
         };
+        let address = address.filter(|_| of != key);
+        let addr = address.and_then(|it| addr::parse(&it.load_balancer_ip));
         let Some(addr) = addr else { return Ok(None) };
         if !ctx.index.begin_join(addr) {
             let why = format!("the address of {of} is being released");

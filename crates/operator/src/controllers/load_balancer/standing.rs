@@ -61,22 +61,8 @@ pub async fn goal(
 ) -> Result<Goal, WriteError> {
     match standing {
         Standing::Member(group) => {
-            let group = Group::of(ctx, group);
-            let snapshot = group.as_ref().map(Group::snapshot);
-            let record = snapshot.as_ref().and_then(|it| Some((it, it.record?)));
-            let Some((snapshot, record)) = record else {
-                return Err(WriteError::Conflict(format!(
-                    "the group of {key} has changed"
-                )));
-            };
-            let name = snapshot.key.name.to_string();
-            let is_holder = record.spec.owner == spec::owner(&lb.metadata);
-            let shared = if is_holder {
-                Shared::Holder(name)
-            } else {
-                Shared::Secondary(name)
-            };
-            allocate::shared_goal(ctx, key, lb, checked, record, shared)
+            let address = shared_address(ctx, lb, group)?;
+            Ok(allocate::shared_goal(ctx, key, lb, checked, address))
         }
         Standing::Interrupted(reason, message) => {
             let readiness = Readiness::not(reason, message.clone());
@@ -98,6 +84,36 @@ pub async fn goal(
         Standing::Own(refusal) => own_goal(ctx, key, lb, checked, refusal.as_ref()).await,
         Standing::Leaving(_) => own_goal(ctx, key, lb, checked, None).await,
     }
+}
+
+/// The address of a group for a load balancer that shares it, and how it does.
+///
+/// # Errors
+/// `Conflict` if the group has none any more.
+pub fn shared_address(
+    ctx: &Context,
+    lb: &LoadBalancer,
+    group: &Key,
+) -> Result<Address, WriteError> {
+    let now = Group::of(ctx, group);
+    let snapshot = now.as_ref().map(Group::snapshot);
+    let record = snapshot.as_ref().and_then(|it| it.record);
+    let granted = record.and_then(|it| Some((it, ctx.index.grant_of(it.spec.addr)?)));
+    let Some((record, grant)) = granted else {
+        let why =
+            format!("the address of the load balancers that share that of {group} has changed");
+        return Err(WriteError::Conflict(why));
+    };
+    let name = group.name.to_string();
+    let shared = if record.spec.owner == spec::owner(&lb.metadata) {
+        Shared::Holder(name)
+    } else {
+        Shared::Secondary(name)
+    };
+    Ok(Address {
+        shared: Some(shared),
+        ..Address::granted(lb, grant, Vec::new())
+    })
 }
 
 /// What a load balancer is to have with an address of its own, which others may share. `refusal`: why it may not share the one that it

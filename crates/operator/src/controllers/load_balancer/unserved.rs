@@ -19,9 +19,10 @@ use crate::controllers::invalid_object;
 use crate::controllers::live;
 use crate::controllers::load_balancer::group::Group;
 use crate::controllers::load_balancer::observe::Stored;
+use crate::controllers::load_balancer::standing::{self, Standing};
 use crate::controllers::load_balancer::walk::walk;
 use crate::controllers::load_balancer::write_status::drop_finalizers;
-use crate::controllers::load_balancer::{allocate, apply, lease, release, standing};
+use crate::controllers::load_balancer::{allocate, apply, lease, release};
 
 /// Handles an undecodable load balancer: it no longer waits for an address, and its condition shows the error.
 pub async fn invalid(
@@ -102,21 +103,30 @@ pub async fn leaving(
 }
 
 /// Handles a load balancer whose spec is refused: its endpoints follow and its condition is written whatever becomes of its
-/// address, which stays recorded; it gets no new one (ALC-10). `is_alone`: it shares no address. What it has left of one that it
-/// shared goes: nobody may have that while a status names it (IPA-6).
+/// address, which stays recorded; it gets no new one (ALC-10). One that shares an address moves with it (REL-4). What one that does not
+/// has left of one that it shared goes: nobody may have that while a status names it (IPA-6).
 pub async fn refused(
     ctx: &Context,
     key: &Key,
     lb: &LoadBalancer,
     why: &Refusal,
-    is_alone: bool,
+    standing: &Standing,
 ) -> Result<Requeue, WriteError> {
+    let is_alone = matches!(standing, Standing::Own(_));
     let keep = Keep::refused(key, lb, why);
     let keep = if lease::is_lost(ctx, key, lb) {
         keep.without_lease()
     } else {
         keep
     };
+    let (shared, changed) = match standing {
+        Standing::Member(group) => match standing::shared_address(ctx, lb, group) {
+            Ok(address) => (Some(Box::new(address)), Ok(())),
+            Err(error) => (None, Err(error)),
+        },
+        _ => (None, Ok(())),
+    };
+    let keep = Keep { shared, ..keep };
     let goal = Goal::Keep(if is_alone && told::was_of_another(lb) {
         Keep {
             left: standing::named_by_slice(ctx, key),
@@ -125,10 +135,10 @@ pub async fn refused(
     } else {
         leaving_none(ctx, key, lb, keep)
     });
-    let walked = walk(ctx, key, lb, &goal, key).await;
+    let walked = walk(ctx, key, lb, &goal, standing.address_of(key)).await;
     let kept = keep_address(ctx, key, lb).await;
     let lost = lease::end_lost(ctx, key, &lb.metadata, Some(lb)).await;
-    kept.and(lost).and(walked)
+    kept.and(lost).and(changed).and(walked)
 }
 
 /// Handles a load balancer whose spec is refused and whose name others share: its condition is written, and nothing else (SHR-6).

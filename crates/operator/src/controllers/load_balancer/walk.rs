@@ -9,7 +9,7 @@ use harvester_lb_controller_kit::writer::WriteError;
 use harvester_lb_core::cached::CachedService;
 use harvester_lb_core::desired::{self, Ownership};
 use harvester_lb_core::plan::{
-    self, Applied, Goal, Kind, Next, Objects, Plan, ServiceOf, Sharing, View,
+    self, Applied, Goal, Keep, Kind, Next, Objects, Plan, ServiceOf, Sharing, View,
 };
 use harvester_lb_core::sharing::group::is_owner;
 use harvester_lb_core::sharing::service;
@@ -185,6 +185,10 @@ impl Walk<'_> {
         let Self { ctx, key, of, .. } = *self;
         let address = match self.goal {
             Goal::Serve(_, address) if !is_refused => address,
+            Goal::Keep(Keep {
+                shared: Some(address),
+                ..
+            }) => address,
             _ => return Ok((None, None)),
         };
         match which {

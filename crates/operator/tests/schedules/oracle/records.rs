@@ -1,6 +1,6 @@
 //! Changes of records: when an address may be given up, and to whom it may go (ALC-1, ALC-8, IPA-3, REL-4, SHR-5).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use harvester_lb_object::Key;
 
@@ -57,6 +57,11 @@ impl Oracle {
 
     /// Whether a load balancer names the group of a record, and may not share its address (SHR-1, SHR-2).
     fn drops_out(&self, of: &Key, lb: &Lb, record: &Record) -> bool {
+        self.drops_out_among(&self.lbs, of, lb, record)
+    }
+
+    /// The same with these load balancers.
+    fn drops_out_among(&self, lbs: &BTreeMap<Key, Lb>, of: &Key, lb: &Lb, record: &Record) -> bool {
         if lb.requested.is_some() || lb.pool.as_ref().is_some_and(|pool| *pool != record.pool) {
             return true;
         }
@@ -72,17 +77,17 @@ impl Oracle {
                 && (other.names(&group) || **key == group)
                 && (other.committed.as_ref() == Some(&record.address) || is_older)
         };
-        let others = self.lbs.iter().filter(may_take_its_port);
+        let others = lbs.iter().filter(may_take_its_port);
         let contested: BTreeSet<_> = others
             .flat_map(|(_, other)| other.ports.intersection(&lb.ports))
             .collect();
         if contested.is_empty() {
             return false;
         }
-        let carried = self.wiring.carried(&group, &self.lbs);
+        let carried = self.wiring.carried(&group, lbs);
         let is_carried = |number: u64| {
             let port = ("TCP".to_owned(), number);
-            carried.get(&port).is_some_and(|lbs| lbs.contains(of))
+            carried.get(&port).is_some_and(|by| by.contains(of))
         };
         contested.into_iter().any(|number| !is_carried(*number))
     }
@@ -146,6 +151,19 @@ impl Oracle {
             };
             let robbed = lb.filter(|lb| lb.uid == *uid && !lb.dhcp).filter(shares);
             let robbed = robbed.filter(|lb| !self.drops_out(owner, lb, before));
+            // While the request is on its way, the one that has its port may go.
+            let had_its_port = |lb: &&Lb, seen: Seen| {
+                let mut known = self.history.known(Kind::Lb, &after.owner, &seen.at_begin);
+                known.any(|next| {
+                    let next = next.map(Lb::read).filter(|next| next.uid == after.uid);
+                    next.is_some_and(|next| {
+                        let mut lbs = self.lbs.clone();
+                        lbs.insert(after.owner.clone(), next);
+                        self.drops_out_among(&lbs, owner, lb, before)
+                    })
+                })
+            };
+            let robbed = robbed.filter(|lb| !event.seen.is_some_and(|seen| had_its_port(lb, seen)));
             must!(
                 "SHR-5",
                 robbed.is_none(),

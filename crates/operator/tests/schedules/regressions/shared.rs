@@ -386,6 +386,23 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
             ),
         ),
         (
+            "one whose spec is refused moves with the address that it shares",
+            plan(
+                SMOOTH,
+                &[
+                    pool(10, 14),
+                    Act::CreatePool(1, ranges(20, 24), 0, 0),
+                    Act::CreateLb(0, lb(true, Some(0))),
+                    Act::CreateLb(1, lb(true, None)),
+                    Act::Ask(1, Asked::Primary(0)),
+                    Act::Wait,
+                    Act::BreakLb(1, true),
+                    Act::Wait,
+                    Act::NamePool(0, Some(1)),
+                ],
+            ),
+        ),
+        (
             "a primary that gets none of its ports moves with the address of the others",
             plan(
                 Style {
