@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use harvester_lb_api::{
-    Condition, IPAllocation, IPPool, Ipam, LoadBalancer, Phase, condition, keys,
+    Condition, IPAllocation, IPPool, Ipam, LoadBalancer, Phase, WorkloadType, condition, keys,
 };
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
@@ -326,6 +326,12 @@ fn reserved(snapshot: &Snapshot) -> BTreeSet<&str> {
 impl<'a> Lb<'a> {
     pub(crate) fn object(&self) -> ObjectRef {
         ObjectRef::namespaced("LoadBalancer", &self.key)
+    }
+
+    /// Whether its spec is refused, as it has no listeners.
+    pub(crate) fn is_unserved(&self) -> bool {
+        let spec = &self.object.spec;
+        spec.workload() == WorkloadType::Vm && spec.listeners.iter().flatten().next().is_none()
     }
 
     fn new(key: Key, object: &'a LoadBalancer) -> Self {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use harvester_lb_api::{Phase, WorkloadType};
+use harvester_lb_api::Phase;
 use harvester_lb_object::Key;
 
 use crate::finding::{Finding, ObjectRef, Report, must};
@@ -54,7 +54,7 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
         let kind = &kinds::IP_ALLOCATION_ORPHANED;
         return Err(Finding::new(kind, "REL-2", record.object(), text));
     };
-    let refused = is_refused(lb);
+    let refused = lb.is_unserved();
     must!(
         "IPA-3",
         IP_ALLOCATION_OF_OTHER_UID,
@@ -74,19 +74,13 @@ fn held(objects: &Objects<'_>, record: &Bound<'_>) -> Result<(), Finding> {
     Ok(())
 }
 
-/// Whether the spec of a load balancer is refused, as it has no listeners.
-fn is_refused(lb: &Lb<'_>) -> bool {
-    let spec = &lb.object.spec;
-    spec.workload() == WorkloadType::Vm && spec.listeners.iter().flatten().next().is_none()
-}
-
 /// Whether kube-vip goes on announcing an address that an earlier load balancer of the name had: of one whose spec is refused the Service
 /// is not made anew.
 pub(crate) fn is_announced_still(objects: &Objects<'_>, owner: &Key, address: &str) -> bool {
     let lb = objects.lbs.get(owner);
     let service = objects.services.get(owner);
     let service = service.filter(|it| is_ours(&it.metadata));
-    lb.is_some_and(is_refused) && service.is_some_and(|service| announced(service) == address)
+    lb.is_some_and(Lb::is_unserved) && service.is_some_and(|service| announced(service) == address)
 }
 
 /// POOL-5: the history has limits.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use harvester_lb_api::{Condition, Ipam, Listener, LoadBalancer, WorkloadType, keys};
 use harvester_lb_object::Key;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::finding::{Finding, describe, first_few, must};
@@ -243,21 +244,14 @@ fn with_service(
         let kind = &kinds::ENDPOINT_SLICE_MISSING;
         return Err(Finding::new(kind, "SHR-3", lb.object(), text));
     };
-    let labels = slice.metadata.labels.as_ref();
-    let of = labels.and_then(|labels| labels.get(keys::LABEL_SERVICE_NAME));
-    let mut its = slice
-        .ports
-        .iter()
-        .flatten()
-        .map(|port| port.name.clone().unwrap_or_default());
-    let wanted: BTreeSet<String> = ports(lb.object)
-        .map(|port| format!("{}-{}", port.port, protocol(port).to_lowercase()))
-        .collect();
+    let of = service_of(slice);
+    let mut its = port_names(slice);
+    let wanted: BTreeSet<String> = ports(lb.object).map(shared_name).collect();
     must!(
         "SHR-3",
         ENDPOINTS_MISMATCH,
         lb,
-        of.is_some_and(|of| **of == *group.name) && its.all(|name| wanted.contains(&name)),
+        of == Some(&*group.name) && its.all(|name| wanted.contains(name)),
         "its EndpointSlice is of Service {of:?}, or has other ports than {}",
         first_few(&wanted.iter().collect::<Vec<_>>())
     );
@@ -277,6 +271,22 @@ fn protocol(listener: &Listener) -> &str {
     } else {
         &listener.protocol
     }
+}
+
+/// The name of the Service of an EndpointSlice.
+fn service_of(slice: &EndpointSlice) -> Option<&str> {
+    let labels = slice.metadata.labels.as_ref()?;
+    labels.get(keys::LABEL_SERVICE_NAME).map(|name| &**name)
+}
+
+fn port_names(slice: &EndpointSlice) -> impl Iterator<Item = &str> {
+    let ports = slice.ports.iter().flatten();
+    ports.map(|port| port.name.as_deref().unwrap_or_default())
+}
+
+/// The name that the port of a listener has in a shared Service.
+fn shared_name(listener: &Listener) -> String {
+    format!("{}-{}", listener.port, protocol(listener).to_lowercase())
 }
 
 /// Whether a Service has the port of a listener, under any name.
@@ -340,16 +350,24 @@ pub(crate) fn wants_a_port_of_another(objects: &Objects<'_>, lb: &Lb<'_>, group:
             && other.key != lb.key
             && (other.key == *group || names)
     };
-    let mut others = objects.lbs.values().filter(of_group);
+    let others = || objects.lbs.values().filter(of_group);
     let service = objects.services.get(group);
+    // Nor is its EndpointSlice written, whether the Service has the port or not.
+    let kept: BTreeSet<&str> = others()
+        .filter(|other| other.is_unserved())
+        .filter_map(|other| objects.slices.get(&other.key))
+        .filter(|slice| service_of(slice) == Some(&*group.name))
+        .flat_map(|slice| port_names(slice))
+        .collect();
+    let is_kept = |port: &Listener| kept.contains(&*shared_name(port));
     // One whose spec is refused goes on with the ports that it had, alone under the names of its listeners (BE-6).
     let carried = |port: &Listener| service.is_some_and(|service| carries(service, port));
-    others.any(|other| {
+    others().any(|other| {
         let other: BTreeSet<(i64, &str)> = ports(other.object)
             .map(|port| (port.port, protocol(port)))
             .collect();
         ports(lb.object).any(|port| other.contains(&(port.port, protocol(port))))
-    }) || ports(lb.object).any(carried)
+    }) || ports(lb.object).any(|port| carried(port) || is_kept(port))
 }
 
 /// SHR-1, SHR-7: whether a load balancer may not share the address of a group.

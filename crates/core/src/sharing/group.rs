@@ -142,7 +142,13 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
             }
         })
         .collect();
-    let lost = ports::settle(&claimants);
+    let mut lost = ports::settle(&claimants);
+    let kept = kept(stored, &accepted);
+    for (claimant, lost) in claimants.iter().zip(&mut lost) {
+        if lost.is_none() && claimant.carried.is_empty() {
+            *lost = ports::taken(claimant, &kept);
+        }
+    }
     // The address is the primary's whether it gets its ports or not.
     let may_hold = accepted.iter().zip(&lost);
     let may_hold = may_hold.filter(|(it, lost)| lost.is_none() || it.candidate.name == stored.name);
@@ -317,6 +323,17 @@ fn offered(group: &str, wish: &Wish<'_>) -> BTreeSet<Served> {
     let its = wish.ports.iter().flatten().copied();
     its.filter(|port| names.contains(&*shared_name(*port)))
         .collect()
+}
+
+/// The ports in the EndpointSlices of those whose specs are refused, and the names of these load balancers: nothing is taken off such an
+/// EndpointSlice, so that nobody else can be served there, whether the Service carries the port or not (BE-6).
+fn kept<'a>(stored: &Stored<'a>, accepted: &[&Wish<'a>]) -> BTreeMap<Served, &'a str> {
+    let refused = accepted.iter().filter(|it| it.ports.is_none());
+    let ports = refused.flat_map(|it| {
+        let names = slice_names(stored.name, it.slice).into_iter();
+        names.map(|name| (naming::port_of(name), it.candidate.name))
+    });
+    ports.filter_map(|(port, lb)| Some((port?, lb))).collect()
 }
 
 /// The ports of a Service.

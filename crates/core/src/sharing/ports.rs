@@ -104,6 +104,17 @@ pub fn settle(claimants: &[Claimant]) -> Vec<Option<Contested>> {
         .collect()
 }
 
+/// Why a load balancer that serves nothing yet does not begin to: one of its ports is among these of others. `kept`: with their names.
+pub fn taken(claimant: &Claimant, kept: &BTreeMap<Served, &str>) -> Option<Contested> {
+    claimant.ports.iter().find_map(|port| {
+        let holder = kept.get(port).filter(|name| **name != claimant.name)?;
+        Some(Contested {
+            port: *port,
+            holder: (*holder).to_owned(),
+        })
+    })
+}
+
 /// Whether a load balancer gets each of its ports that others want too.
 fn wins_all(claimants: &[Claimant], wanted: &BTreeMap<Served, BTreeSet<usize>>, at: usize) -> bool {
     claimants[at].ports.iter().all(|port| {

@@ -543,3 +543,49 @@ fn be_6_one_that_is_refused_shares_the_address_while_there_is_no_service() {
     assert!(!is_member(false, true, &of_b));
     assert!(!is_member(true, true, &slice("b", &["81-tcp"])));
 }
+
+/// The Service was refused before it had the port, and then the spec: the EndpointSlice keeps the port, so that somebody else's traffic
+/// would go there.
+#[test]
+fn shr_2_a_port_in_the_endpoint_slice_of_a_refused_one_is_nobody_elses() {
+    let kept = slice("p", &["81-tcp"]);
+    let refused = |name: &'static str| Wish {
+        ports: None,
+        ..wish(candidate(name, 1), 0, Some(&kept))
+    };
+    let of_a = slice("p", &["80-tcp"]);
+    let shared = service("p", &["p", "a"], &[(80, "80-tcp")]);
+    let roles = |owner: &'static str, lbs: Vec<Wish<'_>>| {
+        say(&Stored {
+            name: "p",
+            lbs,
+            service: Some(&shared),
+            record: Some(held(owner)),
+        })
+    };
+    let a = || wish(candidate("a", 2), 80, Some(&of_a));
+    let newcomer = |port| wish(candidate("b", 3), port, None);
+    assert_eq!(
+        roles("p", vec![refused("p"), a(), newcomer(81)]),
+        ["a shares", "b: 81 is p's", "p holds"]
+    );
+    assert_eq!(
+        roles("p", vec![refused("p"), a(), newcomer(82)]),
+        ["a shares", "b shares", "p holds"]
+    );
+    // The primary too, which serves nothing yet: the address is its own all the same.
+    let primary = || wish(candidate("p", 2), 81, None);
+    assert_eq!(
+        roles("p", vec![refused("a"), primary()]),
+        ["a shares", "p: 81 is a's"]
+    );
+    // What is served already goes on: one that gets a further port waits for that alone.
+    let more = Wish {
+        ports: Some([tcp(80), tcp(81)].into()),
+        ..a()
+    };
+    assert_eq!(
+        roles("p", vec![refused("p"), more]),
+        ["a shares", "p holds"]
+    );
+}

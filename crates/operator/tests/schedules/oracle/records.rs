@@ -77,19 +77,23 @@ impl Oracle {
                 && (other.names(&group) || **key == group)
                 && (other.committed.as_ref() == Some(&record.address) || is_older)
         };
-        let others = lbs.iter().filter(may_take_its_port);
-        let contested: BTreeSet<_> = others
-            .flat_map(|(_, other)| other.ports.intersection(&lb.ports))
-            .collect();
-        if contested.is_empty() {
-            return false;
-        }
         let carried = self.wiring.carried(&group, lbs);
+        // Of one whose spec is refused those that the Service carries for it.
+        let ports_of = |(key, other): (&Key, &Lb)| -> BTreeSet<u64> {
+            if !other.ports.is_empty() {
+                return other.ports.clone();
+            }
+            let its = carried.iter().filter(|(_, by)| by.contains(key));
+            its.map(|((_, port), _)| *port).collect()
+        };
+        let others = lbs.iter().filter(may_take_its_port);
+        let mut contested: BTreeSet<u64> = others.flat_map(ports_of).collect();
+        contested.retain(|port| lb.ports.contains(port));
         let is_carried = |number: u64| {
             let port = ("TCP".to_owned(), number);
             carried.get(&port).is_some_and(|by| by.contains(of))
         };
-        contested.into_iter().any(|number| !is_carried(*number))
+        contested.into_iter().any(|number| !is_carried(number))
     }
 
     /// A load balancer that has been told that it shares an address, and may.
