@@ -165,7 +165,7 @@ async fn rel_4_req_4_a_primary_moves_with_all_that_share_its_address(
 pub(crate) async fn rel_4_one_whose_spec_is_refused_moves_with_the_address_that_it_shares(
     world: Arc<World>,
 ) -> anyhow::Result<()> {
-    let (ns, other) = ("shr3-refused", "shr3-refused-other");
+    let (ns, other) = ("rel4-refused", "rel4-refused-other");
     stage(&world, ns, "10.244.13.0/24", &["web"]).await?;
     world.ranges(other, &[subnet("10.244.14.0/24")]).await?;
     let before = world

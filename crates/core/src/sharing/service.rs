@@ -218,11 +218,18 @@ fn part(group: &Snapshot<'_>, party: &Party<'_>, ports: Option<&[Port]>) -> Part
     part
 }
 
-/// Whether any load balancer of the group is served with the ports in its spec.
+/// Whether any load balancer of the group is served with the ports in its spec, or would be if those that stay as they are had none of
+/// them: the primary, whose address it is all the same.
 fn is_any_served(group: &Snapshot<'_>) -> bool {
     group.parties().any(|(party, ports)| {
         let name = party.lb.meta().name.as_deref().unwrap_or_default();
-        ports.is_some() && matches!(group.roles.get(name), Some(Role::Member { .. }))
+        let is_primary = *name == *group.key.name;
+        ports.is_some()
+            && match group.roles.get(name) {
+                Some(Role::Member { .. }) => true,
+                Some(Role::PortConflict(_)) => is_primary,
+                _ => false,
+            }
     })
 }
 

@@ -42,9 +42,9 @@ impl Plan {
     pub(crate) fn draw(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let style = Style::draw(&mut rng);
-        let mut of_group = Rng::with_seed(!seed);
-        if of_group.u8(..6) == 0 {
-            return Self::of_group(&mut of_group, style);
+        let mut other = Rng::with_seed(!seed);
+        if other.u8(..6) == 0 {
+            return Self::of_group(&mut other, style);
         }
         let lbs = rng.usize(2..=5);
         let pools = rng.usize(1..=2) + usize::from(rng.u8(..8) == 0);
@@ -81,7 +81,7 @@ impl Plan {
             acts.push(Act::CreateLb(lb, spec));
         }
         rng.shuffle(&mut acts);
-        if rng.u8(..4) == 0 {
+        if other.u8(..4) == 0 {
             acts.push(Act::Wait);
         }
         for _ in 0..rng.usize(4..=12) {

@@ -401,6 +401,10 @@ fn be_6_a_load_balancer_whose_spec_is_refused_keeps_what_the_service_has_of_it()
     // Not for those alone that stay as they are.
     let parties = [(&web, Some(&of_web)), (&b_told, Some(&targets))];
     are(say(None, &parties, None), "web", "");
+    // But if the primary would be served, were not one of its ports theirs.
+    let contested = lb("web", None, 1, &[81]);
+    let parties = [(&contested, None), (&b_told, Some(&targets))];
+    are(say(None, &parties, None), "web b", "81=81-tcp 82=82-tcp");
     let parties = [(&web, Some(&of_web)), (&b, Some(&of_b))];
     // Another one can still join.
     let c = lb("c", Some("web"), 3, &[83]);
