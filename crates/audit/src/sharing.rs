@@ -352,9 +352,8 @@ pub(crate) fn wants_a_port_of_another(objects: &Objects<'_>, lb: &Lb<'_>, group:
     };
     let others = || objects.lbs.values().filter(of_group);
     let service = objects.services.get(group);
-    // Nor is its EndpointSlice written, whether the Service has the port or not.
+    // Nor is a port taken off its EndpointSlice, whether the Service has it or not.
     let kept: BTreeSet<&str> = others()
-        .filter(|other| other.is_unserved())
         .filter_map(|other| objects.slices.get(&other.key))
         .filter(|slice| service_of(slice) == Some(&*group.name))
         .flat_map(|slice| port_names(slice))

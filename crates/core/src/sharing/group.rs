@@ -142,13 +142,8 @@ pub fn roles(stored: &Stored<'_>) -> BTreeMap<String, Role> {
             }
         })
         .collect();
-    let mut lost = ports::settle(&claimants);
     let kept = kept(stored, &accepted);
-    for (claimant, lost) in claimants.iter().zip(&mut lost) {
-        if lost.is_none() && claimant.carried.is_empty() {
-            *lost = ports::taken(claimant, &kept);
-        }
-    }
+    let lost = ports::settle_beside(claimants, &kept);
     // The address is the primary's whether it gets its ports or not.
     let may_hold = accepted.iter().zip(&lost);
     let may_hold = may_hold.filter(|(it, lost)| lost.is_none() || it.candidate.name == stored.name);
@@ -223,7 +218,8 @@ fn primary<'a, 'b>(stored: &'b Stored<'a>) -> Option<&'b Candidate<'a>> {
 /// or the Service, or its status says so. One that joins has been told so before the Service has its ports: it keeps the address if the
 /// primary goes in between (SHR-5). While the Service is absent, the status names the address, or the one before a move, and the
 /// EndpointSlice the Service. Without a record the status of a secondary must name the address too, as far as that can be read: an owner
-/// reference may have been written by hand (SVC-1). Of cluster type, which has no Service: its status names the address (SHR-8).
+/// reference may have been written by hand (SVC-1). Of cluster type, which has no Service: its status names the address, or the one before a
+/// move (SHR-8).
 fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
     let lb = &wish.candidate;
     let holds = stored.record.is_some_and(|held| held.by.is(lb));
@@ -239,7 +235,7 @@ fn is_present(stored: &Stored<'_>, wish: &Wish<'_>) -> bool {
                     && (lb.names_address || wish.names_record || !lb.is_readable)
                     && wish.slice.is_some_and(|slice| is_of(slice, stored.name))
             }
-            WorkloadType::Cluster => lb.names_address,
+            WorkloadType::Cluster => lb.names_address || wish.names_record,
         }
 }
 

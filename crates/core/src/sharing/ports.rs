@@ -104,8 +104,25 @@ pub fn settle(claimants: &[Claimant]) -> Vec<Option<Contested>> {
         .collect()
 }
 
-/// Why a load balancer that serves nothing yet does not begin to: one of its ports is among these of others. `kept`: with their names.
-pub fn taken(claimant: &Claimant, kept: &BTreeMap<Served, &str>) -> Option<Contested> {
+/// As [`settle`], beside load balancers that keep these ports whether they are served there or not; with their names. Who serves nothing
+/// yet does not begin to with one of these ports.
+pub fn settle_beside(
+    claimants: Vec<Claimant>,
+    kept: &BTreeMap<Served, &str>,
+) -> Vec<Option<Contested>> {
+    let taken = |it: &Claimant| taken(it, kept).filter(|_| it.carried.is_empty());
+    let taken: Vec<Option<Contested>> = claimants.iter().map(taken).collect();
+    let open = claimants.into_iter().zip(&taken);
+    let open = open.filter_map(|(claimant, taken)| taken.is_none().then_some(claimant));
+    let mut settled = settle(&open.collect::<Vec<_>>()).into_iter();
+    let lost = |taken: Option<Contested>| match taken {
+        Some(why) => Some(why),
+        None => settled.next().flatten(),
+    };
+    taken.into_iter().map(lost).collect()
+}
+
+fn taken(claimant: &Claimant, kept: &BTreeMap<Served, &str>) -> Option<Contested> {
     claimant.ports.iter().find_map(|port| {
         let holder = kept.get(port).filter(|name| **name != claimant.name)?;
         Some(Contested {

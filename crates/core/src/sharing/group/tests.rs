@@ -573,6 +573,16 @@ fn shr_2_a_port_in_the_endpoint_slice_of_a_refused_one_is_nobody_elses() {
         roles("p", vec![refused("p"), a(), newcomer(82)]),
         ["a shares", "b shares", "p holds"]
     );
+    // What it would have had besides is free for others.
+    let both = Wish {
+        ports: Some([tcp(81), tcp(83)].into()),
+        ..newcomer(81)
+    };
+    let younger = wish(candidate("c", 4), 83, None);
+    assert_eq!(
+        roles("p", vec![refused("p"), a(), both, younger]),
+        ["a shares", "b: 81 is p's", "c shares", "p holds"]
+    );
     // The primary too, which serves nothing yet: the address is its own all the same.
     let primary = || wish(candidate("p", 2), 81, None);
     assert_eq!(
@@ -588,4 +598,36 @@ fn shr_2_a_port_in_the_endpoint_slice_of_a_refused_one_is_nobody_elses() {
         roles("p", vec![refused("p"), more]),
         ["a shares", "p holds"]
     );
+}
+
+/// The primary has moved and is gone, and so is the holder that had followed it: who still names the former address goes on sharing.
+#[test]
+fn shr_8_who_names_the_address_before_a_move_is_present() {
+    let lb = |names_record| Wish {
+        ports: Some(BTreeSet::new()),
+        names_record,
+        ..wish(
+            Candidate {
+                workload: WorkloadType::Cluster,
+                ..candidate("c", 1)
+            },
+            0,
+            None,
+        )
+    };
+    for (names_record, expected) in [
+        (true, "c holds"),
+        (
+            false,
+            "c: annotation loadbalancer.harvesterhci.io/primary-load-balancer is \"p\": there is no such load balancer in this namespace",
+        ),
+    ] {
+        let roles = say(&Stored {
+            name: "p",
+            lbs: vec![lb(names_record)],
+            service: None,
+            record: Some(held("gone")),
+        });
+        assert_eq!(roles, [expected]);
+    }
 }

@@ -244,7 +244,9 @@ fn wanted(ctx: &Context, key: &Key, lb: &LoadBalancer, asked: Option<(&Key, &Gro
         ctx.index.saw_role(key, key, own_role);
     }
     let mut refusal = fault_of(lb).map(|why| (why.reason(), why.to_string()));
-    if let (Some((named, asked)), None) = (asked, &refusal) {
+    // Of a spec that is refused nothing counts: it stays what it is (BE-6).
+    let is_at_fault = refusal.is_some() && spec::check(lb).is_ok();
+    if let (Some((named, asked)), false) = (asked, is_at_fault) {
         let snapshot = asked.snapshot();
         let role = snapshot.roles.get(&*key.name);
         ctx.index.saw_role(named, key, role);

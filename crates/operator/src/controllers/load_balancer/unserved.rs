@@ -135,7 +135,18 @@ pub async fn refused(
     } else {
         leaving_none(ctx, key, lb, keep)
     });
-    let walked = walk(ctx, key, lb, &goal, standing.address_of(key)).await;
+    let mut walked = walk(ctx, key, lb, &goal, standing.address_of(key)).await;
+    if let (Goal::Keep(keep), Err(WriteError::Refused(_))) = (&goal, &walked)
+        && keep.shared.is_some()
+    {
+        // The record cannot be written before its address is named (IPA-6): that stops neither the endpoints nor the condition (BE-6).
+        let keep = Keep {
+            shared: None,
+            ..keep.clone()
+        };
+        let rest = walk(ctx, key, lb, &Goal::Keep(keep), key).await;
+        walked = rest.and(walked);
+    }
     let kept = keep_address(ctx, key, lb).await;
     let lost = lease::end_lost(ctx, key, &lb.metadata, Some(lb)).await;
     kept.and(lost).and(changed).and(walked)

@@ -403,6 +403,36 @@ pub(super) fn plans() -> Vec<(&'static str, Plan)> {
             ),
         ),
         (
+            "the holder is gone before all have followed the move of a primary that is gone",
+            plan(
+                Style {
+                    watch: [40, 40, 2, 40, 40, 2, 10, 10],
+                    take: 23,
+                    progress: 47,
+                    user: 18,
+                    cluster: 9,
+                    time: 5,
+                    late: 5,
+                    stuck_moves: 400,
+                    workers: 1,
+                    ..SMOOTH
+                },
+                &[
+                    pool(12, 15),
+                    Act::CreatePool(1, ranges(20, 23), 0, 0),
+                    Act::CreateLb(1, lb(false, Some(0))),
+                    Act::CreateLb(2, lb(false, None)),
+                    Act::CreateLb(0, lb(false, None)),
+                    Act::Ask(0, Asked::Primary(1)),
+                    Act::Ask(2, Asked::Primary(1)),
+                    Act::Wait,
+                    Act::NamePool(1, Some(1)),
+                    Act::DeleteLb(1),
+                    Act::RecreateLb(0, lb(false, None)),
+                ],
+            ),
+        ),
+        (
             "a primary that gets none of its ports moves with the address of the others",
             plan(
                 Style {
