@@ -144,7 +144,7 @@ pub async fn refused(
             shared: None,
             ..keep.clone()
         };
-        let rest = walk(ctx, key, lb, &Goal::Keep(keep), key).await;
+        let rest = Box::pin(walk(ctx, key, lb, &Goal::Keep(keep), key)).await;
         walked = rest.and(walked);
     }
     let kept = keep_address(ctx, key, lb).await;
