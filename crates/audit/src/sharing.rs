@@ -352,7 +352,7 @@ pub(crate) fn wants_a_port_of_another(objects: &Objects<'_>, lb: &Lb<'_>, group:
     };
     let others = || objects.lbs.values().filter(of_group);
     let service = objects.services.get(group);
-    // Nor is a port taken off its EndpointSlice, whether the Service has it or not.
+    // What another one's EndpointSlice has is its own, whether the Service has that port or not.
     let kept: BTreeSet<&str> = others()
         .filter_map(|other| objects.slices.get(&other.key))
         .filter(|slice| service_of(slice) == Some(&*group.name))
